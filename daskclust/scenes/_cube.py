@@ -560,14 +560,14 @@ class Cube:
             return covered(image, self.pixel_grid, self.chunks, variable)
         return _block_tasks.as_mask(name, self.open_image(name, image, variable))
 
-    def rows_where(self, mask: Any) -> da.Array:
-        """Return the values of a boolean image at the rows: lazy, (n_valid,)."""
+    def values_of_rows(self, image: Any) -> da.Array:
+        """Return the values of an image (y, x) at the rows: lazy, (n_valid,)."""
         return self._blocks.map(
             _block_tasks.block_row_values,
-            flatten(mask, self.blocks),
+            flatten(image, self.blocks),
             sizes=self.block_counts,
-            dtype=bool,
-            token="daskclust-rows-where",
+            dtype=image.dtype,
+            token="daskclust-values-of-rows",
         )
 
     def excluding(self, mask: Any) -> Self:

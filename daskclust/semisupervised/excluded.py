@@ -39,7 +39,7 @@ def read_excluded(exclude: Any, data: Any, cube: Any = None) -> Excluded:
         image = np.asarray(exclude) if isinstance(exclude, list | tuple) else exclude
         if not (isinstance(image, np.ndarray) and image.ndim == 1):
             pixels = cube.open_exclusion("exclude", image)
-            return Excluded(cube.rows_where(~pixels), pixels)
+            return Excluded(cube.values_of_rows(~pixels), pixels)
     values = unwrap(exclude)
     if np.ma.is_masked(values):
         raise ValueError(

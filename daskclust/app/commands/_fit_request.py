@@ -596,7 +596,8 @@ def fit_by(client: Any, model: Any, job: Any, progress: Progress, began: float) 
             # In the place of the agreement with labels, of which the fit has seen most.
             with progress.task("Accuracy on labels kept apart"):
                 found["held_out"] = apart.judged(model, job, legend_of(model))
-        job.write(model, model.labels_, found, progress)
+        if job.places:
+            job.write(model, model.labels_, found, progress)
     return {**found, "seconds": time.perf_counter() - began, "outputs": job.places}
 
 

@@ -231,7 +231,7 @@ def add_output_arguments(group: Any, *, model: bool) -> None:
         "--uncertainty",
         metavar="STORE",
         help="map of the margin of each label, from 0 (a tie) to 1: Zarr, or a GeoTIFF (.tif); of "
-        "a table a column; one more pass",
+        "a table a column",
     )
     group.add_argument(
         "--score",

@@ -108,14 +108,9 @@ def make_plan(
         n_blocks=blocks,
         read=block_pixels * source.shape[2] * source.dtype.itemsize,
     )
-    writes = {"write_labels": 1}
-    for name in ("uncertainty", "score"):
-        writes[f"write_{name}"] = int(getattr(options, name, None) is not None)
-    told = [getattr(options, name, None) is not None for name in ("report", "truth", "labels")]
-    if hasattr(options, "uncertainty"):  # a fit or a prediction
-        # If the map is not written, its pixels and areas take another pass over the labels.
-        writes["summary"] = 2 * int(options.output is None and any(told))
-        writes["profiles"] = 2 * int(told[0])
+    # All maps are written in one pass, and the summary reads them.
+    is_reported = hasattr(options, "uncertainty") and options.report is not None
+    writes = {"write_maps": 1, "profiles": 2 * int(is_reported)}
     of_fit = {} if params is None else passes_of(params, constrained=constrained)
     passes = {"count_valid_pixels": counting, **of_fit, **writes}
     total = sum(value for value in passes.values() if value is not None)

@@ -28,7 +28,7 @@ from daskclust.app.commands.requests import CubeOptions, UsageError
 from daskclust.app.report.page import Report
 from daskclust.app.report.summary import legend_of
 from daskclust.colors import Legend, name_of
-from daskclust.core.engine import compute
+from daskclust.core.engine import compute, keep_on_workers
 from daskclust.core.estimator.validation import Data, scaled_as_fit, scaling_of
 from daskclust.core.persistence.mixin import scene_of
 from daskclust.core.storage.redact import redact
@@ -188,6 +188,17 @@ class TableJob(Job):
         attributes = self.save(model, found, progress)
         if options.output is None and options.report is None and options.truth is None:
             return
+        more = [name for name in _MORE_COLUMNS if getattr(options, name) is not None]
+        # Texts are kept as numbers of their classes.
+        classes = None if labels.dtype.kind in "iub" else model.classes_
+        if classes is not None:
+            labels = labels.map_blocks(partial(np.searchsorted, classes), dtype=np.int64)
+        with progress.task("Labels"):
+            labels, *values = keep_on_workers(
+                "the labels", labels, *(_MORE_COLUMNS[name](model, self.data) for name in more)
+            )
+        if classes is not None:
+            labels = labels.map_blocks(partial(np.take, classes), dtype=classes.dtype)
         codes = legend.encode(labels)
         if options.output is not None:
             names = legend.by_code
@@ -210,9 +221,8 @@ class TableJob(Job):
                     overwrite=self.replace["--output"],
                     attributes=attributes,
                     more={
-                        getattr(options, name): make(model, self.data)
-                        for name, make in _MORE_COLUMNS.items()
-                        if getattr(options, name) is not None
+                        getattr(options, name): rows
+                        for name, rows in zip(more, values, strict=True)
                     },
                     keep=options.keep,
                 )

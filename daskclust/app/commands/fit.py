@@ -39,9 +39,11 @@ from daskclust.app.report.summary import (
     summarize,
 )
 from daskclust.colors import Legend
+from daskclust.core.engine import keep_on_workers
 from daskclust.core.persistence.mixin import check_same_data, clusters_are_classes, name_classes
 from daskclust.core.persistence.models import fingerprint
 from daskclust.core.storage.stored_array import as_dask
+from daskclust.scenes import write_together
 from daskclust.scenes.formats.vector import check_codes
 
 _EXAMPLES = """examples:
@@ -134,7 +136,7 @@ def fit(options: FitRequest) -> dict[str, Any]:
     plan = only_plan(options, "fit", job.plan)
     if plan is not None:
         return plan
-    if not job.places:
+    if not job.places and options.hold_out is None:
         raise UsageError(
             "nothing to write: give --output for the label map, --model, --report, --uncertainty, "
             "--score, or several of them; --dry-run only plans"
@@ -203,49 +205,41 @@ class CubeJob(Job):
         options, cube, legend = self.options, self.cube, legend_of(model)
         # By which maps of one model are known to be such: the same job may fit other data.
         said = self.save(model, found, progress, model_mark=fingerprint(model))
-        as_found, labels = labels, self._smoothed(model, labels, legend)
-        if options.output is None:
-            image = cube.to_map(labels)
-        else:
-            with progress.task("Label map"):
-                written = cube.write_labels(
-                    labels,
-                    options.output,
-                    overwrite=self.replace["--output"],
-                    class_names=legend.by_code,
-                    class_colors=legend.color_by_code,
-                    attributes=said,
-                )
-            image = self._image(written, "labels")
-        uncertainty = None
+        values: dict[str, Any] = {}
         if options.uncertainty is not None:
-            about = {**said, "long_name": "margin", "description": _outputs.margin_kind(model)}
-            with progress.task("Uncertainty"):
-                values, replaced = _outputs.margins(model, cube), self.replace["--uncertainty"]
-                written = cube.write_map(
-                    values, options.uncertainty, overwrite=replaced, attributes=about
-                )
-            uncertainty = self._image(written, "values")
+            values["uncertainty"] = _outputs.margins(model, cube)
         if options.score is not None:
-            meaning = (type(model).score_samples.__doc__ or "").partition("\n")[0]
-            about = {**said, "long_name": "score", "description": meaning}
-            with progress.task("Score"):
-                values, replaced = model.score_samples(cube), self.replace["--score"]
-                cube.write_map(values, options.score, overwrite=replaced, attributes=about)
-        if options.output is None and options.report is None and not self.maps:
+            values["score"] = model.score_samples(cube)
+        is_smoothed = bool(options.smooth or options.min_pixels)
+        described = options.report is not None or bool(self.maps)
+        if is_smoothed:
+            values["unsmoothed"] = legend.encode(labels)
+            values["output"] = self._smoothed(model, labels, legend)
+        else:
+            values["output"] = legend.encode(labels)
+        if is_smoothed or (options.output is None and described):
+            # Their blocks are used several times.
+            with progress.task("Labels"):
+                kept = keep_on_workers("the labels", *values.values())
+            values = dict(zip(values, kept, strict=True))
+        maps = self._written(model, values, legend, said, progress)
+        if options.output is None and not described:
             return
+        image = maps.get("output", cube.to_map(values["output"]))
         with progress.task("Summary"):
-            maps = {
+            known = {
                 name: (known_classes(opened, options.unlabeled), opened)
                 for name, opened in self.maps.items()
             }
             if "truth" in self.maps:
                 cube.warn_of_left_out(self.maps["truth"], options.unlabeled)
-            known = _outputs.untold(maps, model)
+            known = _outputs.untold(known, model)
             truth = known["truth"][0] if "truth" in known and options.report else None
-            summary = summarize(image, legend.codes, values=uncertainty, known=truth, cube=cube)
-            if options.smooth or options.min_pixels:
-                before = cube.to_map(legend.encode(as_found))
+            summary = summarize(
+                image, legend.codes, values=maps.get("uncertainty"), known=truth, cube=cube
+            )
+            if is_smoothed:
+                before = cube.to_map(values["unsmoothed"])
                 counted = pixels_and_areas(before, legend.codes, cube)
                 summary = replace(summary, before=counted)
             pixels, areas = summary.before or (None, None)
@@ -260,7 +254,47 @@ class CubeJob(Job):
             )
             _outputs.add_agreements(found, known, image, cube.blocks, legend, model)
         if options.report is not None:
+            labels = cube.values_of_rows(image) if "output" in maps else values["output"]
             self._write_report(model, labels, found, legend, summary, progress)
+
+    def _written(
+        self,
+        model: Any,
+        values: Mapping[str, Any],
+        legend: Legend,
+        said: Mapping[str, Any],
+        progress: Progress,
+    ) -> dict[str, Any]:
+        """Write all maps in one pass; return label map and margins as lazy images."""
+        options, cube, writers = self.options, self.cube, {}
+        if options.output is not None:
+            writers["output"] = cube.write_labels(
+                values["output"],
+                options.output,
+                overwrite=self.replace["--output"],
+                class_names=legend.by_code,
+                class_colors=legend.color_by_code,
+                attributes=said,
+                compute=False,
+            )
+        score = (type(model).score_samples.__doc__ or "") if options.score is not None else ""
+        about = {"uncertainty": ("margin", _outputs.margin_kind(model))}
+        about["score"] = "score", score.partition("\n")[0]
+        for name, (called, meaning) in about.items():
+            if name in values:
+                writers[name] = cube.write_map(
+                    values[name],
+                    getattr(options, name),
+                    overwrite=self.replace[f"--{name}"],
+                    attributes={**said, "long_name": called, "description": meaning},
+                    compute=False,
+                )
+        if not writers:
+            return {}
+        with progress.task("Maps"):
+            written = dict(zip(writers, write_together(*writers.values()), strict=True))
+        names = {"output": "labels", "uncertainty": "values"}
+        return {k: self._image(written[k], name) for k, name in names.items() if k in written}
 
     def _image(self, written: Any, name: str) -> Any:
         """Return a map that was just written as a lazy image; of labels -1 for none."""

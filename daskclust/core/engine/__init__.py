@@ -28,6 +28,7 @@ from daskclust.core.engine.parallel import (
     compute,
     decide_within_groups,
     group_rows,
+    keep_on_workers,
     labeled_rows,
     make_rows,
     map_independent,

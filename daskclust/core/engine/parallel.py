@@ -35,7 +35,7 @@ from daskclust.core.engine.private_api import (
     sending_once,
     task,
 )
-from daskclust.core.engine.resilient_tasks import Task, gather, gather_futures
+from daskclust.core.engine.resilient_tasks import Task, arrive, gather, gather_futures
 from daskclust.core.engine.rows import OpenRows, Rows
 from daskclust.core.engine.threads import side_by_side, threads_pay
 from daskclust.core.engine.unchanged import check_same, joined
@@ -76,6 +76,21 @@ def compute(what: str, *collections: Any) -> tuple[Any, ...]:
     if client is None:
         return tuple(dask.compute(*collections))
     return compute_by(lambda futures: gather_futures(client, what, futures), client, collections)
+
+
+def keep_on_workers(what: str, *collections: Any) -> tuple[Any, ...]:
+    """Compute lazy arrays together; return arrays whose chunks are in the memory of the workers.
+
+    Without a cluster, the chunks are in the memory of this process.
+    """
+    _, client = scheduler_of(collections[0])
+    kept: tuple[Any, ...] = dask.persist(*collections)
+    if client is not None:
+        from distributed import futures_of
+
+        for failed in arrive(client, what, futures_of(kept)):
+            failed.result()
+    return kept
 
 
 #: Approximate size of a part in bytes. A task that writes a part holds two more copies of it.

@@ -321,8 +321,9 @@ def test_a_dry_run_computes_nothing(run: Any, tmp_path: Path, folder: Path) -> N
     assert plan["bytes_a_pass"] == 40 * 50 * 12 * 4
     assert plan["fits"] is True
     assert plan["peak_memory_a_worker"] > 300e6
-    # A report takes more: two for the profiles, and where no map is written two for its summary.
-    for more, count in (("--report r.html", 4), ("--output l.zarr --report r.html", 2)):
+    # All maps are written in one pass; the profiles of a report take two.
+    maps = "--output l.zarr --uncertainty u.zarr --score s.zarr"
+    for more, count in ((maps, 0), ("--report r.html", 2), (f"{maps} --report r.html", 2)):
         words = f"fit S --n-clusters 3 --set max_iter=20 {more} --dry-run --json --local 2"
         other = json.loads(run(words, cluster=False)[1])
         assert other["passes_at_most"] == plan["passes_at_most"] + count
