@@ -32,8 +32,9 @@ from daskclust.core.estimator.fit_loop import (
 )
 from daskclust.core.estimator.transforms import EUCLIDEAN
 from daskclust.core.estimator.validation import Data, check_integer, check_real
+from daskclust.core.initialization.centers import initial_centers
 from daskclust.core.initialization.deterministic import farthest_first_delta
-from daskclust.core.initialization.sampled import sample_centers
+from daskclust.core.initialization.problem import Initialization
 from daskclust.core.kernels.compensated import add_pairs, add_plain
 from daskclust.core.kernels.nearest.assign import direct_distances, label_sums, nearest
 from daskclust.core.persistence.schema import Entry, Number
@@ -258,14 +259,21 @@ class _Problem(DataAlone):
 
     kind: ClassVar[type[_State]] = _State
 
-    rows: Rows
-    survey: Survey
-    seeds: tuple[int, ...]
+    data: OpenData
     delta: float | None
     n_clusters_hint: int
     max_clusters: int | None
     max_iter: int
     tolerance: float
+
+    @property
+    def rows(self) -> Rows:
+        return self.data.rows
+
+    @property
+    def survey(self) -> Survey:
+        survey: Survey = self.data.survey
+        return survey
 
     def begin(self) -> _State:
         mean = self.survey.mean
@@ -281,16 +289,8 @@ class _Problem(DataAlone):
 
     def _sampled_centers(self, k: int) -> Floats:
         """Return the distinct centers, at most `k`, of the initialization of k-means."""
-        centers = sample_centers(
-            self.rows,
-            self.survey,
-            "k-means||",
-            min(k, self.rows.n_rows),
-            self.seeds,
-            oversampling_factor=2.0,
-            init_rounds=5,
-            shift=self.survey.mean,
-        )[0]
+        k = min(k, self.rows.n_rows)
+        centers = initial_centers(Initialization(self.data, k))[0]
         _, first = np.unique(centers, axis=0, return_index=True)
         return centers[np.sort(first)]
 
@@ -518,9 +518,7 @@ class DPMeans(BaseClusterer):
     def _problem(self, data: OpenData, read: None) -> _Problem:
         survey = data.survey
         return _Problem(
-            data.rows,
-            survey,
-            data.seeds,
+            data,
             None if self.delta is None else float(self.delta),
             int(self.n_clusters_hint),
             None if self.max_clusters is None else int(self.max_clusters),

@@ -5,14 +5,12 @@ from __future__ import annotations
 import time
 from copy import copy
 from dataclasses import replace
-from functools import partial
 from typing import Any, Literal, Self, get_args
 
 import numpy as np
 from sklearn.utils.metaestimators import available_if
 
 from daskclust.cluster.lloyd import LloydClusterer, LloydProblem
-from daskclust.core.array_types import Floats
 from daskclust.core.engine import map_rows, open_rows, working_dtype
 from daskclust.core.estimator.fit_loop import FirstPass, OpenData, draw_seeds
 from daskclust.core.estimator.transforms import (
@@ -32,17 +30,14 @@ from daskclust.core.estimator.validation import (
     check_survey,
     check_weight,
     forget_range,
-    given_centers,
     is_partial,
 )
-from daskclust.core.initialization.growing import SampledKMeans
-from daskclust.core.initialization.sampled import (
+from daskclust.core.initialization.methods import (
     DETERMINISTIC_INITS,
     STRING_INITS,
-    improve_on_sample,
     n_survey_picks,
-    sample_centers,
 )
+from daskclust.core.initialization.problem import Initialization
 from daskclust.core.initialization.samples import is_complete
 from daskclust.core.initialization.steps import MOMENTUM
 from daskclust.core.reduction import SURVEY, SurveyRequest
@@ -284,6 +279,50 @@ array of shape (k, p), fitted model or callable, default="k-means||"
         if isinstance(self.init, str):
             check_choice(self.init, "init", STRING_INITS)
 
+    def _first_pass(self, data: Data, read: None) -> FirstPass:
+        # Restarts of a deterministic initialization are equal.
+        init, n_restarts = self.init, 1
+        if callable(init) or (isinstance(init, str) and init not in DETERMINISTIC_INITS):
+            auto = 10 if callable(init) or init == "random" else 1
+            n_restarts = auto if self.n_init == "auto" else int(self.n_init)
+        n_picks = n_survey_picks(init, self.n_clusters, data.X.shape[0])
+        return FirstPass(
+            draw_seeds(self.random_state, n_restarts),
+            # At least one row, with which k-means|| begins if the fit collapses.
+            max(1, n_picks) if isinstance(init, str) else n_picks,
+            transform=_ANGULAR.get(self.metric),
+        )
+
+    def _problem(self, data: OpenData, read: None) -> LloydProblem:
+        metric: Metric = _ANGULAR.get(self.metric, EUCLIDEAN)
+        tolerance = float(self.tol * data.survey.variance.mean())
+        if self.metric == "mahalanobis":
+            data, metric = _whitened(data)
+            # Whitened features have variance 1.
+            tolerance = float(self.tol)
+        initialization = Initialization(
+            data,
+            self.n_clusters,
+            self.init,
+            oversampling_factor=self.oversampling_factor,
+            init_rounds=self.init_rounds,
+            metric=metric,
+            tolerance=tolerance,
+            on_sample=self.algorithm == "nested",
+        )
+        named = isinstance(self.init, str)
+        grown = named and self.init == "k-means||"
+        large = grown and not is_complete(data.rows, self.n_clusters)
+        nested = self.algorithm == "nested" or (self.algorithm == "auto" and large)
+        return LloydProblem(
+            data.rows,
+            initialization,
+            int(self.max_iter),
+            tolerance,
+            momentum=MOMENTUM if nested else 0.0,
+            fallback=initialization.fallback() if named and not grown else None,
+        )
+
     @available_if(can_follow)
     def partial_fit(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Self:
         """Update the centers with one batch of rows, for example of a stream.
@@ -386,94 +425,15 @@ array of shape (k, p), fitted model or callable, default="k-means||"
         self.history_ = [*self.history_, record]
         return self
 
-    def _first_pass(self, data: Data, read: None) -> FirstPass:
-        # Restarts of a deterministic initialization are equal.
-        init, n_restarts = self.init, 1
-        if callable(init) or (isinstance(init, str) and init not in DETERMINISTIC_INITS):
-            auto = 10 if callable(init) or init == "random" else 1
-            n_restarts = auto if self.n_init == "auto" else int(self.n_init)
-        n_picks = n_survey_picks(init, self.n_clusters, data.X.shape[0])
-        return FirstPass(
-            draw_seeds(self.random_state, n_restarts),
-            # At least one row, with which k-means|| begins if the fit collapses.
-            max(1, n_picks) if isinstance(init, str) else n_picks,
-            transform=_ANGULAR.get(self.metric),
-        )
 
-    def _problem(self, data: OpenData, read: None) -> LloydProblem:
-        survey = data.survey
-        metric: Metric = _ANGULAR.get(self.metric, EUCLIDEAN)
-        tolerance = float(self.tol * survey.variance.mean())
-        if self.metric == "mahalanobis":
-            covariance = data.rows.reduce(COVARIANCE, MeanState(survey.mean))
-            metric = Whitened.from_covariance(survey.mean, covariance)
-            # Whitened features have variance 1.
-            tolerance = float(self.tol)
-            data = replace(
-                data, rows=data.rows.transformed(metric), survey=_whitened(survey, metric)
-            )
-        shift = survey.mean if metric.is_identity else None
-        problem = LloydProblem(
-            data.rows,
-            partial(self._start, data, metric, shift, tolerance),
-            int(self.max_iter),
-            tolerance,
-            metric,
-            shift,
-            missing=survey.n_incomplete > 0,
-        )
-        grown = isinstance(self.init, str) and self.init == "k-means||"
-        grown &= not is_complete(data.rows, self.n_clusters)
-        if self.algorithm == "nested" or (self.algorithm == "auto" and grown):
-            problem = replace(problem, momentum=MOMENTUM)
-        if isinstance(self.init, str) and self.init != "k-means||":
-            # A fixed seed, because some initializations are deterministic.
-            again = partial(self._sampled, data, "k-means||", (0,), metric, shift, tolerance)
-            problem = replace(problem, again=again)
-        return problem
-
-    def _sampled(
-        self,
-        data: OpenData,
-        init: str,
-        seeds: tuple[int, ...],
-        metric: Metric,
-        shift: Floats | None,
-        tol: float,
-    ) -> Floats:
-        return sample_centers(
-            data.rows,
-            data.survey,
-            init,
-            self.n_clusters,
-            seeds,
-            oversampling_factor=self.oversampling_factor,
-            init_rounds=self.init_rounds,
-            shift=shift,
-            missing=data.survey.n_incomplete > 0,
-            metric=metric,
-            tolerance=tol,
-        )
-
-    def _start(self, data: OpenData, metric: Metric, shift: Floats | None, tol: float) -> Floats:
-        k, missing = self.n_clusters, data.survey.n_incomplete > 0
-        if not isinstance(self.init, str):
-            initial = given_centers(self.init, data.X, k, data.X.shape[1], data.seeds)
-            centers = np.stack([metric(centers) for centers in initial])
-        else:
-            centers = self._sampled(data, self.init, data.seeds, metric, shift, tol)
-            if self.init == "k-means||":
-                return centers
-        if self.algorithm == "nested":
-            level = SampledKMeans(metric, tol, shift, missing)
-            return improve_on_sample(data.rows, data.survey, centers, data.seeds[0], level)
-        return centers
-
-
-def _whitened(survey: Any, metric: Whitened) -> Any:
-    """Return the survey with its drawn rows transformed by the metric."""
+def _whitened(data: OpenData) -> tuple[OpenData, Whitened]:
+    """Return the data in the space in which their covariance is 1, and the metric."""
+    survey = data.survey
+    covariance = data.rows.reduce(COVARIANCE, MeanState(survey.mean))
+    metric = Whitened.from_covariance(survey.mean, covariance)
     picks, (p, q) = survey.picks, metric.forward.shape
     white: Any = np.zeros(picks.shape, dtype=[("key", float), ("row", int), ("x", float, (q,))])
     white["key"], white["row"] = picks["key"], picks["row"]
     white["x"] = metric(picks["x"].reshape(-1, p)).reshape(white["x"].shape)
-    return replace(survey, picks=white)
+    rows, survey = data.rows.transformed(metric), replace(survey, picks=white)
+    return replace(data, rows=rows, survey=survey), metric

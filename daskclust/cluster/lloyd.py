@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Protocol
 
@@ -14,9 +14,11 @@ from daskclust.core.engine import Carry, Rows
 from daskclust.core.estimator.base import BaseClusterer, note_observed, warn_few_distinct
 from daskclust.core.estimator.fit_loop import DataAlone, OpenData, Step, best_restart, row_labels
 from daskclust.core.estimator.partial_labels import PartialLabels
-from daskclust.core.estimator.transforms import EUCLIDEAN, Metric
+from daskclust.core.estimator.transforms import Metric
 from daskclust.core.estimator.validation import check_integer, check_missing, check_real
-from daskclust.core.initialization.sampled import note_start
+from daskclust.core.initialization.centers import initial_centers
+from daskclust.core.initialization.methods import note_compared_rows
+from daskclust.core.initialization.problem import Initialization
 from daskclust.core.initialization.samples import is_large
 from daskclust.core.initialization.steps import LloydStep
 from daskclust.core.kernels.nearest.bounds import BYTES_A_ROW, moves_of
@@ -129,29 +131,37 @@ class _LastPass:
 class LloydProblem(DataAlone):
     """Lloyd's algorithm for several restarts, which share every pass.
 
-    `rows`: rows that are assigned to the nearest center, in the metric's space. `start`: function
-    that returns the initial centers of all restarts, (r, k, p), in that space. `tolerance`: squared
-    shift of a restart's centers at which it has converged. `shift` (p,): a point near the center of
-    the data. `clamped`: classes of labeled rows that keep their class; ``rows`` then excludes the
-    labeled rows. `momentum`: see
-    :class:`~daskclust.core.initialization.steps.LloydStep`. `again`: function that returns other
-    centers, (1, k, p), which replace the centers of a collapsed fit if their inertia is smaller.
+    `rows`: rows that are assigned to the nearest center, in the metric's space. `initialization`:
+    determines the initial centers, the metric, and if there are missing values. `tolerance`:
+    squared shift of a restart's centers at which it has converged. `clamped`: classes of labeled
+    rows that keep their class; ``rows`` then excludes the labeled rows. `momentum`: see
+    :class:`~daskclust.core.initialization.steps.LloydStep`. `fallback`: initialization of one
+    restart, whose centers replace those of a collapsed fit if their inertia is smaller.
     """
 
     kind: ClassVar[type[LloydState]] = LloydState
 
     rows: Rows
-    start: Callable[[], Floats]
+    initialization: Initialization
     max_iter: int
     tolerance: float
-    metric: Metric = EUCLIDEAN
-    shift: Floats | None = None
     classes: ClassClusters | None = None
     clamped: ClassClusters | None = None
-    missing: bool = False
     momentum: float = 0.0
-    again: Callable[[], Floats] | None = None
+    fallback: Initialization | None = None
     _last: _LastPass = field(default_factory=_LastPass, init=False, compare=False, repr=False)
+
+    @property
+    def metric(self) -> Metric:
+        return self.initialization.metric
+
+    @property
+    def shift(self) -> Floats | None:
+        return self.initialization.shift
+
+    @property
+    def missing(self) -> bool:
+        return self.initialization.missing
 
     @property
     def compared(self) -> bool:
@@ -162,7 +172,7 @@ class LloydProblem(DataAlone):
         return {} if self.classes is None else {"labels": self.classes.labels.digest()}
 
     def begin(self) -> LloydState:
-        centers = self.start()
+        centers = initial_centers(self.initialization)
         r = len(centers)
         return LloydState(
             centers,
@@ -253,13 +263,13 @@ class LloydProblem(DataAlone):
         """
         best = best_restart(state.inertia)
         centers, counts = state.centers[best], state.counts[best]
-        if self.again is None or self._last.compared or self.missing:
+        if self.fallback is None or self._last.compared or self.missing:
             return state
         useless = useless_clusters(centers, counts, float(state.inertia[best]))
         if not useless.any():
             return state
         self._last.compared = True
-        new_centers = self.again()
+        new_centers = initial_centers(self.fallback)
         stats = self._assign(new_centers)
         inertia = stats.inertia.sum()
         if not inertia < state.inertia[best]:
@@ -326,7 +336,7 @@ class LloydClusterer(BaseClusterer):
         state: LloydState,
         history: list[dict[str, Any]],
     ) -> None:
-        note_start(history, self.init, data.rows.n_rows, self.n_clusters)
+        note_compared_rows(history, self.init, data.rows.n_rows, self.n_clusters)
         state = problem.settle(state)
         best = best_restart(state.inertia)
         self._metric = problem.metric

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -27,10 +27,10 @@ from daskclust.core.estimator.validation import (
     check_choice,
     check_enough_rows,
     check_integer,
-    given_centers,
 )
-from daskclust.core.initialization.growing import match
-from daskclust.core.initialization.sampled import cluster_few, n_survey_picks, sample_centers
+from daskclust.core.initialization.few_points import cluster_few
+from daskclust.core.initialization.methods import n_survey_picks
+from daskclust.core.initialization.problem import Initialization
 from daskclust.core.initialization.steps import found_clusters
 from daskclust.core.kernels.nearest.assign import accumulate, nearest
 from daskclust.core.persistence.schema import Array, Classes, Entry
@@ -318,38 +318,36 @@ callable, default="auto"
         unlabeled = data.rows.excluding(labels.rows)
         return LloydProblem(
             unlabeled if self.clamp else data.rows,
-            partial(self._start, data, unlabeled, classes),
+            self._initialization(data, unlabeled, classes),
             int(self.max_iter),
             float(self.tol * survey.variance.mean()),
-            shift=survey.mean,
             classes=classes,
             clamped=classes if self.clamp else None,
-            missing=survey.n_incomplete > 0,
         )
 
-    def _start(self, data: OpenData, unlabeled: Rows, classes: ClassClusters) -> Floats:
-        k = self.n_clusters
-        if not isinstance(self.init, str):
-            return given_centers(self.init, data.X, k, data.rows.n_features, data.seeds)
-        fixed, sampler = classes.centers(data.seeds[0]), _SAMPLERS[self.init]
-        compare_kinds = len(fixed) == k and self._compares_kinds and self.n_init != 1
-        sampled = sample_centers(
-            data.rows if sampler == "k-means||" else unlabeled,
-            data.survey,
-            sampler,
-            k,
-            # Without sampled centers, restarts would be equal.
-            data.seeds if len(fixed) < k or compare_kinds else data.seeds[:1],
+    def _initialization(
+        self, data: OpenData, unlabeled: Rows, classes: ClassClusters
+    ) -> Initialization:
+        known: Floats | None = None
+        init, compares = self.init, False
+        if isinstance(self.init, str):
+            init, known = _SAMPLERS[self.init], classes.centers(data.seeds[0])
+            complete = len(known) == self.n_clusters
+            compares = complete and self._compares_kinds and self.n_init != 1
+            data = replace(
+                data,
+                rows=data.rows if init == "k-means||" else unlabeled,
+                # Without sampled centers, restarts would be equal.
+                seeds=data.seeds[:1] if complete and not compares else data.seeds,
+            )
+        return Initialization(
+            data,
+            self.n_clusters,
+            init,
+            known,
             oversampling_factor=self.oversampling_factor,
             init_rounds=self.init_rounds,
-            shift=data.survey.mean,
-            fixed=None if compare_kinds else fixed,
-            missing=data.survey.n_incomplete > 0,
-        )
-        return (
-            np.stack([fixed, *(match(each, fixed) for each in sampled)])
-            if compare_kinds
-            else sampled
+            compares=compares,
         )
 
     def _finish(

@@ -15,7 +15,7 @@ from daskclust.cluster.constrained.updates import (
 )
 from daskclust.core.estimator.fit_loop import OpenData
 from daskclust.core.estimator.validation import Init, Missing, check_integer
-from daskclust.core.initialization.sampled import STRING_INITS
+from daskclust.core.initialization.methods import STRING_INITS
 from daskclust.core.persistence.schema import Entry
 
 

@@ -38,7 +38,8 @@ from daskclust.core.estimator.validation import (
     fetched,
     without_mask,
 )
-from daskclust.core.initialization.sampled import sample_centers
+from daskclust.core.initialization.centers import initial_centers
+from daskclust.core.initialization.problem import Initialization
 from daskclust.core.persistence.mixin import Saveable, check_count
 from daskclust.core.persistence.schema import Array as Stored
 from daskclust.core.persistence.schema import Covariances, Entry, Number, Plain
@@ -51,7 +52,7 @@ from daskclust.mixture.reductions import INITIAL_SUMS, LIKELIHOOD, InitialPoster
 
 INIT_PARAMS = ("kmeans", "k-means++", "random", "random_from_data")
 #: Parameters of k-means for ``"kmeans"``, see :class:`daskclust.KMeans`.
-_MAX_ITER, _TOL, _OVERSAMPLING, _ROUNDS = 300, 1e-4, 2.0, 5
+_MAX_ITER, _TOL = 300, 1e-4
 
 
 class GaussianMixture(FitPredict, Saveable, DensityMixin, BaseEstimator):
@@ -582,19 +583,14 @@ def _centers(data: OpenData, init_params: str, k: int) -> Floats:
     picks["x"] = np.where(np.isnan(picks["x"]), survey.mean, picks["x"])
     # Rows of weight 0 are filled, too, because 0 times NaN is NaN.
     filled = data.rows.transformed(FillMissing(survey.mean))
-    centers_of_rows = sample_centers(
-        filled,
-        replace(survey, picks=picks),
-        {"kmeans": "k-means||", "random_from_data": "random"}.get(init_params, init_params),
+    initialization = Initialization(
+        replace(data, rows=filled, survey=replace(survey, picks=picks, n_incomplete=0)),
         k,
-        data.seeds,
-        oversampling_factor=_OVERSAMPLING,
-        init_rounds=_ROUNDS,
-        shift=survey.mean,
+        {"kmeans": "k-means||", "random_from_data": "random"}.get(init_params, init_params),
     )
     if init_params != "kmeans":
-        return centers_of_rows
+        return initial_centers(initialization)
     tolerance = float(_TOL * survey.variance.mean())
-    problem = LloydProblem(filled, lambda: centers_of_rows, _MAX_ITER, tolerance, shift=survey.mean)
+    problem = LloydProblem(filled, initialization, _MAX_ITER, tolerance)
     centers: Floats = iterate(problem, "GaussianMixture (k-means start)").state.centers
     return centers

@@ -27,7 +27,7 @@ from daskclust.core.estimator.validation import (
     check_integer,
     check_real,
 )
-from daskclust.core.initialization.sampled import cluster_few
+from daskclust.core.initialization.few_points import cluster_few
 from daskclust.core.kernels.nearest.k_nearest import nearest_several
 from daskclust.core.kernels.pair_counts import PairCounts
 from daskclust.core.persistence.mixin import check_count

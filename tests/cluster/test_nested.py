@@ -13,13 +13,16 @@ from helpers import chunks_of, values
 from hypothesis import given, settings
 from numpy.testing import assert_array_equal
 from oracles.interruption import Interruption, interrupt_at
+from oracles.problems import initialization_of
 from sklearn.cluster import KMeans as SklearnKMeans
 from sklearn.metrics import adjusted_rand_score
 
 from daskclust import KMeans, on_iteration
 from daskclust.cluster.lloyd import LloydProblem
 from daskclust.core.engine import open_rows
-from daskclust.core.initialization.growing import SampledKMeans, grow
+from daskclust.core.estimator.fit_loop import OpenData
+from daskclust.core.initialization.growing import grow
+from daskclust.core.initialization.problem import Initialization
 from daskclust.core.initialization.samples import Sample, draw_sample
 from daskclust.core.initialization.steps import MOMENTUM, LloydStep
 from daskclust.core.reduction.assign import ClusterStatistics
@@ -61,7 +64,7 @@ def test_the_farthest_rows_are_all_taken_and_the_others_drawn_evenly() -> None:
     rows[7::40] *= 1e3
     # Sorted: any run of rows is unlike the others.
     rows = rows[np.argsort(rows[:, 0])]
-    sample = draw_sample(open_rows(rows), K, np.zeros(2), 20_000.0, 1)
+    sample = draw_sample(initialization_of(open_rows(rows), K, (1,)))
     size = np.abs(rows).max(axis=1)
     assert sample.n_far == 1024
     far, others = sample.rows[:1024, 0], sample.rows[1024:, 0]
@@ -79,9 +82,9 @@ def test_the_farthest_rows_are_all_taken_and_the_others_drawn_evenly() -> None:
 @settings(max_examples=10)
 @given(lengths=row_chunks(N))
 def test_the_sample_does_not_depend_on_chunks(lengths) -> None:
-    whole = draw_sample(open_rows(X), K, X.mean(axis=0), float(N), 3)
+    whole = draw_sample(initialization_of(open_rows(X), K, (3,)))
     lazy = open_rows(da.from_array(X, chunks=(lengths, P)))
-    cut = draw_sample(lazy, K, X.mean(axis=0), float(N), 3)
+    cut = draw_sample(initialization_of(lazy, K, (3,)))
     for name, value in vars(whole).items():
         np.testing.assert_array_equal(getattr(cut, name), value)
 
@@ -101,9 +104,10 @@ def test_the_best_try_survives_the_parts() -> None:
     good = np.stack([X[TRUTH == k].mean(axis=0) for k in range(K)])
     poor = np.tile(good.mean(axis=0), (K, 1)) + 1e-3 * rng.normal(size=(K, P))
     poor[1:] += 50.0
-    sample = draw_sample(open_rows(X), K, X.mean(axis=0), float(N), 0)
+    problem = initialization_of(open_rows(X), K, tolerance=1e-9)
+    sample = draw_sample(problem)
     tries = np.array([[poor, good, poor], [good, poor, poor]])
-    found = grow(SampledKMeans(tolerance=1e-9), tries, sample)
+    found = grow(problem, tries, sample)
     for centers in found:
         np.testing.assert_allclose(centers, good, atol=0.2)
 
@@ -273,8 +277,12 @@ def slow_data(p=3):
 
 
 def lloyd(data, start, momentum):
-    """All states of Lloyd's algorithm, from the start to a tolerance."""
-    problem = LloydProblem(open_rows(data), lambda: start, 300, 1e-5, momentum=momentum)
+    """All states of Lloyd's algorithm, from the initial centers to a tolerance."""
+    rows = open_rows(data)
+    survey = initialization_of(rows, len(start)).survey
+    data = OpenData(data, rows, survey, (0,), None, None)
+    initialization = Initialization(data, len(start), start)
+    problem = LloydProblem(rows, initialization, 300, 1e-5, momentum=momentum)
     states = [problem.begin()]
     while not states[-1].converged.all():
         states.append(problem.step(states[-1]).state)
@@ -283,13 +291,14 @@ def lloyd(data, start, momentum):
 
 def test_momentum_takes_fewer_iterations_to_a_fixed_point():
     data, k = slow_data(5), 50
-    start = data[:k].astype(float)[None]
+    start = data[:k].astype(float)
     (problem, plain), (_, fast) = (lloyd(data, start, momentum) for momentum in (0.0, MOMENTUM))
     assert len(fast) < 0.7 * len(plain)
     first, last = problem.settle(plain[-1]), problem.settle(fast[-1])
     assert last.inertia[0] <= first.inertia[0] * (1 + 2e-3)
     # Means that a plain iteration moves very little.
-    again = problem.step(replace(problem, start=lambda: last.centers).begin())
+    initialization = replace(problem.initialization, init=last.centers[0])
+    again = problem.step(replace(problem, initialization=initialization).begin())
     assert again.center_shift**2 <= 2e-5
 
 
@@ -323,7 +332,7 @@ def test_momentum_by_hand():
 
 def test_momentum_begins_anew_where_means_turn_back():
     data, k = slow_data(), 20
-    _, states = lloyd(data, data[:k].astype(float)[None], MOMENTUM)
+    _, states = lloyd(data, data[:k].astype(float), MOMENTUM)
     anew = [np.array_equal(s.before, s.centers) for s in states[1:]]
     assert any(anew)
     assert not all(anew)

@@ -12,7 +12,7 @@ from oracles.pckid import dense_embedding, dense_kernel, members
 from sklearn.base import clone
 from sklearn.metrics import adjusted_rand_score
 
-import daskclust.cluster.kmeans as kmeans
+import daskclust.cluster.lloyd as lloyd
 import daskclust.mixture._ensemble as spectrum
 from daskclust import PCKID
 from daskclust.cluster.lloyd import LloydProblem
@@ -364,7 +364,7 @@ def test_a_fit_continues_from_its_checkpoint(solver, stage, call, container, tmp
     monkeypatch.setattr("daskclust.mixture.pckid.train_members", None)
     if stage == "k-means":
         monkeypatch.setattr(spectrum.Spectrum, "step", None)
-        monkeypatch.setattr(kmeans, "sample_centers", None)
+        monkeypatch.setattr(lloyd, "initial_centers", None)
     for _ in range(2):  # the second time, from the end
         again = PCKID(K, solver=solver, checkpoint=path, **SMALL).fit(data)
         np.testing.assert_array_equal(values(again.embedding_), values(whole.embedding_))

@@ -11,18 +11,31 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from daskclust import PCSKMeans
+from daskclust.core.engine import Rows
+from daskclust.core.estimator.fit_loop import OpenData
+from daskclust.core.initialization.problem import Initialization
+from daskclust.core.reduction import SURVEY, SurveyRequest
 from daskclust.exceptions import ConstraintWarning
 
 __all__ = [
     "SEEDS",
     "Problem",
     "assert_same_model",
+    "initialization_of",
     "quiet_fit",
     "random_problem",
     "tangled_problem",
 ]
 
 SEEDS = st.integers(0, 2**32 - 1)
+
+
+def initialization_of(
+    rows: Rows, k: int, seeds: tuple[int, ...] = (0,), **options: Any
+) -> Initialization:
+    """An initialization of open rows, which are surveyed in one pass."""
+    survey = rows.reduce(SURVEY, SurveyRequest(rows.n_features, seeds, k))
+    return Initialization(OpenData(None, rows, survey, seeds, None, None), k, **options)
 
 
 class Problem(NamedTuple):

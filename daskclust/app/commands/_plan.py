@@ -15,7 +15,7 @@ from daskclust.app.commands.requests import ClusterOptions, RunOptions
 from daskclust.cluster.constrained.base import FREE_ITERATIONS
 from daskclust.cluster.hierarchical_kmeans import bytes_of_levels, passes_of_levels, totals_of
 from daskclust.core.engine import forecast
-from daskclust.core.initialization.sampled import passes_of_start
+from daskclust.core.initialization.methods import passes_of_initialization
 from daskclust.core.warn import warn
 from daskclust.exceptions import MemoryPlanError, PerformanceWarning
 
@@ -29,7 +29,8 @@ def passes_of(params: Mapping[str, Any], *, constrained: bool) -> dict[str, int 
         # The first level is a fit of KMeans with default parameters.
         first = totals_of(params["n_clusters"])[0]
         params = {**params, "n_clusters": first, "init": "k-means||", "algorithm": "auto"}
-    start, iterations = passes_of_start(params), inner * int(params.get("max_outer_iter", 1))
+    start = passes_of_initialization(params)
+    iterations = inner * int(params.get("max_outer_iter", 1))
     # Constrained estimators are also iterated without constraints.
     is_scaled = params.get("penalty", "distance") not in ("distance", "constant")
     compares = params.get("init") == "auto" and "clamp" not in params

@@ -21,7 +21,6 @@ from daskclust.cluster.constrained.iteration import (
 from daskclust.cluster.constrained.updates import within_scatter
 from daskclust.core.array_types import Floats, Ints
 from daskclust.core.constraints import PairwiseConstraints
-from daskclust.core.engine import Rows
 from daskclust.core.estimator.base import BaseClusterer, note_observed, warn_few_distinct
 from daskclust.core.estimator.fit_loop import (
     FirstPass,
@@ -39,14 +38,14 @@ from daskclust.core.estimator.validation import (
     check_integer,
     check_missing,
     check_real,
-    given_centers,
 )
-from daskclust.core.initialization.sampled import (
+from daskclust.core.initialization.centers import initial_centers
+from daskclust.core.initialization.methods import (
     STRING_INITS,
     n_survey_picks,
-    note_start,
-    sample_centers,
+    note_compared_rows,
 )
+from daskclust.core.initialization.problem import Initialization
 from daskclust.core.kernels.draws import draw_apart
 from daskclust.core.kernels.nearest.assign import (
     direct_distances,
@@ -59,8 +58,6 @@ from daskclust.core.reduction import RowLabels, Survey
 from daskclust.core.warn import warn
 from daskclust.exceptions import ConstraintWarning
 
-#: Oversampling factor and rounds of k-means||.
-_OVERSAMPLING, _ROUNDS = 2.0, 5
 #: Initializations from must-link neighborhoods, and the initialization of the other centers.
 _COVERING = {
     "neighborhoods": "k-means++",
@@ -211,7 +208,11 @@ class ConstrainedClusterer(BaseClusterer):
     def _start(self, data: OpenData, rows: ConstrainedRows) -> list[RestartState]:
         """Return the initial states of all restarts, and the unit of their penalties."""
         auto = self._compares_kinds
-        sets = self._sampled(data, "k-means||") if auto else self._found_centers(data, rows)
+        sets = (
+            initial_centers(Initialization(data, self.n_clusters))
+            if auto
+            else self._found_centers(data, rows)
+        )
         m, missing = len(rows.x), bool(data.survey.n_incomplete > 0)
         states = [RestartState.begin(centers, None, m, missing=missing) for centers in sets]
         if not m or not (auto or self._factor is not None):
@@ -261,10 +262,8 @@ class ConstrainedClusterer(BaseClusterer):
     def _found_centers(self, data: OpenData, constrained: ConstrainedRows) -> Floats:
         """Return the centers of all restarts (r, k, p) from one initialization."""
         k, rows = self.n_clusters, data.rows
-        if not isinstance(self.init, str):
-            return given_centers(self.init, data.X, k, rows.n_features, data.seeds)
-        if self.init not in _COVERING:
-            return self._sampled(data, self.init)
+        if not isinstance(self.init, str) or self.init not in _COVERING:
+            return initial_centers(Initialization(data, k, self.init))
         found = choose_neighborhoods(constrained, k, agreeing=self.init != "neighborhoods")
         # A feature that is missing in all rows of a neighborhood is set to the mean of all rows.
         known = np.where(np.isnan(found.centroids), data.survey.mean, found.centroids)
@@ -273,23 +272,8 @@ class ConstrainedClusterer(BaseClusterer):
         if is_drawn and rows.n_rows - len(found.rows) >= n_missing:
             # The clusters of these rows already have their centers.
             rows = rows.excluding(found.rows)
-        return self._sampled(data, _COVERING[self.init], rows=rows, fixed=known)
-
-    def _sampled(
-        self, data: OpenData, init: str, *, rows: Rows | None = None, fixed: Floats | None = None
-    ) -> Floats:
-        return sample_centers(
-            data.rows if rows is None else rows,
-            data.survey,
-            init,
-            self.n_clusters,
-            data.seeds,
-            oversampling_factor=_OVERSAMPLING,
-            init_rounds=_ROUNDS,
-            shift=data.survey.mean,
-            fixed=fixed,
-            missing=data.survey.n_incomplete > 0,
-        )
+        data = replace(data, rows=rows)
+        return initial_centers(Initialization(data, k, _COVERING[self.init], known))
 
     @property
     def _prediction_weights(self) -> Floats | None:  # type: ignore[override]
@@ -303,7 +287,7 @@ class ConstrainedClusterer(BaseClusterer):
         state: tuple[RestartState, ...],
         history: list[dict[str, Any]],
     ) -> None:
-        note_start(history, self.init, data.rows.n_rows, self.n_clusters)
+        note_compared_rows(history, self.init, data.rows.n_rows, self.n_clusters)
         number = problem.best(state)
         best, constraints = state[number], problem.constrained.constraints
         if history and "restarts" in history[0]:

@@ -14,16 +14,14 @@ the farthest rows are added to every part.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linear_sum_assignment
 
 from daskclust.core.array_types import Array, Floats, Ints
 from daskclust.core.engine import Rows, open_rows, side_by_side, without_passes
-from daskclust.core.estimator.transforms import EUCLIDEAN, Metric
+from daskclust.core.initialization.problem import Initialization
 from daskclust.core.initialization.samples import MANY, NARROW, Sample, filled, first_rows
 from daskclust.core.initialization.steps import MOMENTUM, LloydStep
 from daskclust.core.initialization.swaps import (
@@ -40,7 +38,6 @@ from daskclust.core.kernels.draws import (
     in_wide_tiles,
     n_draws,
 )
-from daskclust.core.kernels.nearest.assign import direct_distances
 from daskclust.core.reduction import ASSIGN, CenterSets
 
 #: Squared shift, as a fraction of the squared standard error of the means, that counts as noise.
@@ -72,28 +69,6 @@ _DRAW_PASSES = 3
 _SLOWER = 1.5
 #: Words that separate the random numbers of the tries from those of other draws.
 _OF_TRIES, _OF_DIRECTIONS = 2**33 + 1, 2**33 + 2
-
-
-@dataclass(frozen=True)
-class SampledKMeans:
-    """Parameters of k-means on a sample.
-
-    Parameters
-    ----------
-    metric : Metric
-        Metric in whose space the sample is.
-    tolerance : float
-        Maximum squared shift of all centers of a converged set.
-    shift : ndarray of shape (p,), optional
-        A point near the data.
-    missing : bool
-        True if NaN is a missing value.
-    """
-
-    metric: Metric = EUCLIDEAN
-    tolerance: float = 0.0
-    shift: Floats | None = None
-    missing: bool = False
 
 
 def _principal(z: Array, weight: Floats, n: int, seed: int) -> Array:
@@ -222,18 +197,18 @@ def draw_tries(
 
 
 def _settle(
-    level: SampledKMeans, rows: Rows, centers: Floats, spread: float, n_restarts: int
+    problem: Initialization, rows: Rows, centers: Floats, spread: float, n_restarts: int
 ) -> tuple[Floats, Floats]:
     """Iterate each set until its shifts are below the noise; return centers and inertia.
 
     ``spread`` is the squared weight of the sampled rows divided by their weight.
     """
-    move = LloydStep(rows, level.metric, level.shift, MOMENTUM, _PLAIN)
+    move = LloydStep(rows, problem.metric, problem.shift, MOMENTUM, _PLAIN)
     centers, points = centers.copy(), centers.copy()
     inertia = np.full(len(centers), np.inf)
     moving = list(range(len(centers)))
     for n_iter in range(1, _MOST + 1):
-        state = CenterSets(points[moving], shift=level.shift, missing=level.missing)
+        state = CenterSets(points[moving], shift=problem.shift, missing=problem.missing)
         stats = rows.reduce(ASSIGN, state)
         moving_next = []
         for i, s in enumerate(moving):
@@ -246,7 +221,7 @@ def _settle(
             )
             centers[s], inertia[s] = means, stats.inertia[i].sum()
             points[s] = move.ahead(before, means, n_iter)
-            if relative.mean() > _SHARE and squared.sum() > level.tolerance:
+            if relative.mean() > _SHARE and squared.sum() > problem.max_shift:
                 moving_next.append(s)
         moving = moving_next
         if n_iter == _TRIAL:
@@ -271,7 +246,7 @@ def _better_half(inertia: Floats, n_restarts: int) -> Ints:
     return ranked[:, : -(-ranked.shape[1] // 2)]
 
 
-def grow(level: SampledKMeans, tries: Floats, sample: Sample) -> Floats:
+def grow(problem: Initialization, tries: Floats, sample: Sample) -> Floats:
     """Improve the tries (r, t, k, p) of each restart on doubling parts; return the best, (r, k, p).
 
     The sample is in the space of the metric.  No other rows are read.
@@ -284,20 +259,8 @@ def grow(level: SampledKMeans, tries: Floats, sample: Sample) -> Floats:
         x, weight, spread = sample.part(size)
         rows = open_rows(x, weight, n_clusters=k)
         with without_passes():
-            settled, inertia = _settle(level, rows, tries.reshape(-1, k, p), spread, r)
+            settled, inertia = _settle(problem, rows, tries.reshape(-1, k, p), spread, r)
         last = size == sample.n_drawn
         better = _ranked(inertia, r)[:, :1] if last else _better_half(inertia, r)
         tries = settled[better]
     return tries[:, 0]
-
-
-def match(centers: Floats, fixed: Floats) -> Floats:
-    """Order centers (k, p) so that center i is the one of known center i, for `fixed` (f, p).
-
-    The sum of squared distances between known centers and their partners is minimal.
-    """
-    if not len(fixed):
-        return centers
-    _, partners = linear_sum_assignment(direct_distances(fixed, centers))
-    others = np.setdiff1d(np.arange(len(centers)), partners)
-    return centers[np.concatenate([partners, others])]

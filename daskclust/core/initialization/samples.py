@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from daskclust.core.array_types import Array, Floats
 from daskclust.core.engine import Rows
+from daskclust.core.initialization.problem import Initialization
 from daskclust.core.kernels.rng import draw_numbers
 from daskclust.core.reduction import FARTHEST, FarthestRequest
 
@@ -153,23 +154,14 @@ def _distinct(x: Array, weight: Floats) -> tuple[NDArray[np.intp], Floats]:
     return firsts, merged.astype(np.float64)
 
 
-def draw_sample(
-    rows: Rows,
-    k: int,
-    mean: Floats,
-    total: float,
-    seed: int,
-    *,
-    shift: Floats | None = None,
-    missing: bool = False,
-    size: int | None = None,
-) -> Sample:
+def draw_sample(problem: Initialization, size: int | None = None) -> Sample:
     """Draw rows by their numbers, independent of chunks, and the rows farthest from them.
 
-    `mean` (p,) replaces missing values of rows that become centers; `total` is the weight of all
-    rows.  Takes two passes, or one if the sample consists of all rows.
+    `size` is the number of rows without the farthest ones, default :func:`sample_size`.  Takes two
+    passes, or one if the sample consists of all rows.
     """
-    rng = np.random.default_rng([seed, _OF_ROWS])
+    rows, k, missing = problem.rows, problem.n_clusters, problem.missing
+    rng = np.random.default_rng([problem.seeds[0], _OF_ROWS])
     size = size or sample_size(rows, k)
     numbers = draw_numbers(rows.n_rows, size, int(rng.integers(2**63)))
     x, weight = rows.take(numbers)
@@ -188,11 +180,13 @@ def draw_sample(
         return Sample(x[order], weight[order], 0, float(weight[order].sum()), len(order))
     # Sampled rows are typical rows: a row that is far from all of them is rare.
     large = draws_at_once(rows, k)
-    typical = filled(x[order[: min(k, _LARGE_USUAL) if large else max(k, _USUAL)]], mean)
+    typical = filled(
+        x[order[: min(k, _LARGE_USUAL) if large else max(k, _USUAL)]], problem.survey.mean
+    )
     if not len(typical):
         return Sample(x[:0], weight[:0], 0, 0.0, rows.n_rows)
     max_far = min(first_rows(k) // 4, rows.n_rows // 8, _LARGE_FAR if large else rows.n_rows)
-    request = FarthestRequest(typical, max(1, max_far), shift=shift, missing=missing)
+    request = FarthestRequest(typical, max(1, max_far), shift=problem.shift, missing=missing)
     farthest = rows.reduce(FARTHEST, request)
     n_far, far_weight = len(farthest), farthest["x"][:, -2]
     order = order[~np.isin(numbers[order], farthest["row"])]
@@ -201,7 +195,7 @@ def draw_sample(
     joined[:n_far] = farthest["x"][:, :-2]
     np.take(x, order, axis=0, out=joined[n_far:], mode="clip")
     # Rounding may lead to a slightly negative weight.
-    others = max(total - float(far_weight.sum()), 0.0)
+    others = max(problem.survey.weight - float(far_weight.sum()), 0.0)
     return Sample(joined, np.append(far_weight, weight[order]), n_far, others, rows.n_rows)
 
 

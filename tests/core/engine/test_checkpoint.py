@@ -16,7 +16,7 @@ import daskclust
 from daskclust import KMeans
 from daskclust.core.engine import Checkpoint, Fingerprint, open_rows
 from daskclust.core.engine.rows import OpenRows
-from daskclust.core.initialization import sampled, samples
+from daskclust.core.initialization import centers, samples
 from daskclust.core.reduction import SURVEY, SurveyRequest
 from daskclust.exceptions import CheckpointError
 
@@ -484,15 +484,15 @@ def test_complete_stages_are_not_repeated(path, passes, monkeypatch):
     monkeypatch.setattr(samples, "_TRIED_EACH", 8)
     whole = KMeans(**OPTIONS).fit(X)
     assert passes.count("candidates") > 1
-    draw = sampled.draw_tries
+    draw = centers.draw_tries
 
     def stop(*_, **__):
         raise Interruption
 
-    monkeypatch.setattr(sampled, "draw_tries", stop)
+    monkeypatch.setattr(centers, "draw_tries", stop)
     with pytest.raises(Interruption):
         KMeans(**OPTIONS, checkpoint=path).fit(X)
-    monkeypatch.setattr(sampled, "draw_tries", draw)
+    monkeypatch.setattr(centers, "draw_tries", draw)
     passes.clear()
     assert digest(KMeans(**OPTIONS, checkpoint=path).fit(X)) == digest(whole)
     assert passes.count("candidates") == passes.count("farthest") == 0

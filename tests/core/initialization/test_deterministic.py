@@ -17,14 +17,14 @@ from oracles.golden import load
 from sklearn.exceptions import ConvergenceWarning
 
 from daskclust import KMeans, PCKMeans, PCSKMeans, SparseKMeans
-from daskclust.cluster import kmeans
+from daskclust.cluster import lloyd
 from daskclust.core.engine import open_rows
 from daskclust.core.initialization.deterministic import (
     dkm_rows,
     maximin_centers,
     robin_rows,
 )
-from daskclust.core.initialization.sampled import passes_of_start
+from daskclust.core.initialization.methods import passes_of_initialization
 from daskclust.core.kernels.local_density import local_densities, local_outlier_factors
 from daskclust.testing import CountingScheduler
 from daskclust.testing.strategies import row_chunks
@@ -42,12 +42,12 @@ def starts(monkeypatch):
     seen: list[np.ndarray] = []
 
     def record(*args: Any, **kwargs: Any) -> Any:
-        start = sample_centers(*args, **kwargs)
+        start = initial_centers(*args, **kwargs)
         seen.append(start)
         return start
 
-    sample_centers = kmeans.sample_centers
-    monkeypatch.setattr(kmeans, "sample_centers", record)
+    initial_centers = lloyd.initial_centers
+    monkeypatch.setattr(lloyd, "initial_centers", record)
     return seen
 
 
@@ -256,7 +256,7 @@ def test_passes_of_a_start_are_foreseen(init):
     many = init in ("k-means||", "k-means++")
     rows = np.random.default_rng(0).normal(size=(9000, 2)) if many else X
     model = KMeans(5, init=init, n_init=1, max_iter=1, algorithm="lloyd", random_state=0).fit(rows)
-    foreseen = passes_of_start(model.get_params())
+    foreseen = passes_of_initialization(model.get_params())
     assert model.history_[-1]["passes"] == 1 + foreseen + 1
 
 

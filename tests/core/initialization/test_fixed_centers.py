@@ -4,33 +4,22 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from oracles.problems import initialization_of
 
 from daskclust.core.engine import open_rows
-from daskclust.core.initialization.growing import match
-from daskclust.core.initialization.sampled import cluster_few, sample_centers
-from daskclust.core.reduction import SURVEY, SurveyRequest
+from daskclust.core.initialization.centers import initial_centers, match
+from daskclust.core.initialization.few_points import cluster_few
 
 GRID = np.array([[float(10 * i), float(10 * j)] for i in range(3) for j in range(3)])
 X = np.repeat(GRID, 20, axis=0) + np.random.default_rng(0).normal(scale=0.1, size=(180, 2))
 INITS = ["k-means||", "k-means++", "random"]
 
 
-def start(init, fixed, k, seeds=(1, 2), rounds=5):
+def start(init, known, k, seeds=(1, 2)):
     rows = open_rows(X)
-    survey = rows.reduce(SURVEY, SurveyRequest(2, seeds, k))
+    problem = initialization_of(rows, k, seeds, init=init, known=known)
     before = rows.passes
-    found = sample_centers(
-        rows,
-        survey,
-        init,
-        k,
-        seeds,
-        oversampling_factor=2.0,
-        init_rounds=rounds,
-        shift=survey.mean,
-        fixed=fixed,
-    )
-    return found, rows.passes - before
+    return initial_centers(problem), rows.passes - before
 
 
 @pytest.mark.parametrize("init", INITS)
@@ -71,18 +60,7 @@ def test_no_fixed_centers_are_none_at_all(init):
 
 def test_fewer_distinct_rows_than_centers_are_repeated():
     rows = open_rows(np.repeat(GRID[:2], 5, axis=0))
-    survey = rows.reduce(SURVEY, SurveyRequest(2, (1,), 1))
-    found = sample_centers(
-        rows,
-        survey,
-        "k-means||",
-        4,
-        (1,),
-        oversampling_factor=2.0,
-        init_rounds=5,
-        shift=None,
-        fixed=GRID[:2],
-    )
+    found = initial_centers(initialization_of(rows, 4, (1,), known=GRID[:2]))
     assert found[0][:2].tolist() == GRID[:2].tolist()
     assert {tuple(center) for center in found[0]} == {tuple(row) for row in GRID[:2]}
     # The survey and the rows.
