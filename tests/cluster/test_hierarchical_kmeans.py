@@ -136,14 +136,6 @@ def test_every_level_is_grouped_and_clustered_in_the_same_way():
     np.testing.assert_array_equal(few.predict(X, level=-3), few.predict(X, level=0))
 
 
-def test_spans_of_parents_change_nothing(monkeypatch):
-    expected = HierarchicalKMeans((4, 3, 5), random_state=0).fit(X)
-    monkeypatch.setattr(hierarchy, "_SPANS", 3)
-    model = HierarchicalKMeans((4, 3, 5), random_state=0).fit(X)
-    np.testing.assert_allclose(model.cluster_centers_, expected.cluster_centers_, rtol=1e-6)
-    np.testing.assert_array_equal(model.counts_, expected.counts_)
-
-
 @pytest.mark.parametrize("chunks", [300, (1, 2998, 1)])
 @pytest.mark.parametrize("scheduler", ["synchronous", "threads"])
 def test_chunks_and_schedulers_change_nothing(chunks, scheduler):
@@ -309,23 +301,6 @@ def test_empty_leaves_are_named(n_clusters, tmp_path: Path):
     assert not len(HierarchicalKMeans((3, 4), random_state=0).fit(rows).empty_leaves_)
 
 
-def test_parents_with_few_rows():
-    """A far row is a parent of its own, and has one child."""
-    X = np.concatenate([rows(300, 2, 4, dtype="float32"), np.full((1, 2), 1e4, np.float32)])
-    model = HierarchicalKMeans((5, 6), random_state=0).fit(X)
-    own = model.labels_[-1]
-    assert (model.parents_ == model.parents_[own]).sum() == 1
-    assert len(model.cluster_centers_) == 30
-    np.testing.assert_array_equal(model.cluster_centers_[own], X[-1])
-
-
-def test_as_many_leaves_as_rows():
-    X = rows(60, 2, 9, dtype="float32")
-    model = HierarchicalKMeans((6, 10), random_state=0).fit(X)
-    assert model.inertia_ == pytest.approx(0, abs=1e-8)
-    assert sorted(model.labels_) == list(range(60))
-
-
 @pytest.mark.parametrize(
     ("given", "match"),
     [
@@ -345,21 +320,6 @@ def test_as_many_leaves_as_rows():
 def test_bad_parameters_are_named(given, match):
     with pytest.raises(ValueError, match=match):
         HierarchicalKMeans(**{"n_clusters": (5, 6), **given}).fit(X)
-
-
-def test_bad_values_are_named():
-    bad = X.copy()
-    bad[7, 2] = np.nan
-    with pytest.raises(ValueError, match="row 7"):
-        HierarchicalKMeans((5, 6)).fit(bad)
-    model = HierarchicalKMeans((5, 6), random_state=0).fit(X)
-    with pytest.raises(ValueError, match="row 7"):
-        model.predict(bad)
-    # Rows of zeros have no direction, and count for nothing.
-    bad[:9] = 0
-    directions = HierarchicalKMeans((5, 6), metric="cosine", random_state=0).fit(bad)
-    assert np.isfinite(directions.cluster_centers_).all()
-    assert (directions.labels_[:9] == 0).all()
 
 
 @pytest.mark.parametrize(("n_clusters", "refine"), [((5, 6), 1), ((5, 2, 3), 0)])
@@ -465,17 +425,3 @@ def test_leaves_of_float32_are_fine_enough_or_refused(scale, offset):
     same = HierarchicalKMeans((5, 6), random_state=0)
     near = same.fit(rows(dtype="float64")).inertia_
     assert same.fit(rows(dtype="float64") + 1e5).inertia_ == pytest.approx(near, rel=1e-3)
-
-
-def test_shares_are_exact():
-    for total, mass, most in (
-        (10, [1, 1, 1], [99, 99, 99]),
-        (10, [1, 0, 1e9], [99, 99, 99]),
-        (10, [5, 5, 5], [1, 2, 99]),
-        (10, [5, 5, 5], [1, 2, 3]),
-        (3, [1, 5, 9], [9, 9, 9]),
-    ):
-        sizes = distribute_children(total, np.array(mass, float), np.array(most))
-        assert sizes.sum() == min(total, sum(most))
-        assert (sizes >= 1).all()
-        assert (sizes <= most).all()

@@ -196,13 +196,6 @@ def test_a_fit_that_was_cut_off_goes_on_to_the_same_model(tmp_path: Path) -> Non
         np.testing.assert_array_equal(model.counts_, wanted.counts_)
 
 
-@pytest.mark.parametrize("n", [40, 500])
-def test_few_rows_are_all_in_the_sample(n) -> None:
-    model = KMeans(K, algorithm="nested", random_state=0).fit(X[:n])
-    plain = KMeans(K, algorithm="lloyd", n_init=10, random_state=0).fit(X[:n])
-    assert model.inertia_ <= 1.05 * plain.inertia_
-
-
 def test_rows_of_weight_0_are_absent_and_few_weights_are_no_sample() -> None:
     weight = np.zeros(N)
     weight[::300] = 1.0
@@ -230,12 +223,6 @@ def test_missing_values_stay_missing() -> None:
     with pytest.warns(MissingValuesWarning, match="have no values"):
         plain = KMeans(K, missing="partial", algorithm="lloyd", n_init=5, random_state=0).fit(rows)
     assert model.inertia_ <= 1.001 * plain.inertia_
-
-
-def test_fewer_distinct_rows_than_clusters_end_as_ever() -> None:
-    rows = np.repeat([[0.0, 1.0], [5.0, 5.0]], 5000, axis=0)
-    with pytest.warns(match=r"distinct clusters \(2\)"):
-        assert KMeans(3, random_state=0).fit(rows).inertia_ == 0.0
 
 
 # ---- how good it is -----------------------------------------------------------------------

@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given, settings
-from numpy.testing import assert_array_equal
 from oracles.constrained import list_pairs, violated
 from oracles.interruption import Interruption
 from oracles.problems import SEEDS, assert_same_model, quiet_fit, random_problem, violations
@@ -26,11 +25,9 @@ from daskclust import (
     MPCKMeans,
     PCKMeans,
     PCSKMeans,
-    SemiSupervisedKMeans,
-    SparseKMeans,
     pairs_from_labels,
 )
-from daskclust.exceptions import ConstraintError, ConstraintWarning
+from daskclust.exceptions import ConstraintWarning
 
 SOFT = (PCKMeans, PCSKMeans, MPCKMeans)
 each = pytest.mark.parametrize("kind", SOFT)
@@ -111,12 +108,6 @@ def test_labels_equal_their_pairs_of_less_weight() -> None:
         cannot_link_weight=share,
     )
     assert_same_model(implied, listed)
-
-
-@pytest.mark.parametrize("penalty", [-1.0, np.nan, np.inf, "square"])
-def test_bad_penalties(penalty: Any) -> None:
-    with pytest.raises(ValueError, match="penalty"):
-        PCKMeans(2, penalty=penalty).fit(np.eye(4))
 
 
 # --- initial centers -----------------------------------------------------------------------
@@ -205,33 +196,6 @@ def test_a_default_fit_resumes(tmp_path: Path, kind: Any) -> None:
         assert_same_model(quiet_fit(model, problem.X, **links), want, 0)
 
 
-def test_one_label_per_class_does_not_mislead() -> None:
-    """On average: a label may be in another cluster, and k-means has two similar optima here."""
-    X, y = load_wine(return_X_y=True)
-    X = StandardScaler().fit_transform(X)
-    scores, free = [], []
-    for seed in range(6):
-        rng = np.random.default_rng(seed)
-        rows = np.array([rng.choice(np.flatnonzero(y == c)) for c in range(3)])
-        model = SemiSupervisedKMeans(3, random_state=seed).fit(X, (rows, np.arange(3)))
-        scores.append(adjusted_rand_score(y, model.labels_))
-        free.append(adjusted_rand_score(y, KMeans(3, random_state=seed).fit(X).labels_))
-        assert_array_equal(model.labels_[rows], np.arange(3))
-    assert np.mean(scores) > np.mean(free) - 0.01
-
-
-def test_sparse_clusters_are_found_by_default() -> None:
-    """Three clusters of 600 rows in 20 of 1000 features; one start in three finds them."""
-    for seed in range(3):
-        rng = np.random.default_rng(seed)
-        y = rng.integers(3, size=600)
-        X = rng.normal(size=(600, 1000))
-        X[:, :20] += rng.normal(size=(3, 20))[y]
-        for kind in (SparseKMeans, PCSKMeans):
-            model = kind(3, random_state=seed).fit(X)
-            assert adjusted_rand_score(y, model.labels_) > 0.9
-
-
 # --- warnings, and pairs by name -----------------------------------------------------------
 
 
@@ -273,36 +237,6 @@ def test_costly_constraints_are_announced() -> None:
     wrong = np.array([[np.flatnonzero(y == 0)[i], np.flatnonzero(y == 1)[i]] for i in range(9)])
     with pytest.warns(ConstraintWarning, match="raise the within-cluster sum of squares to"):
         COPKMeans(2, random_state=0).fit(X, must_link=wrong)
-
-
-def test_pairs_by_index_labels() -> None:
-    X, _ = make_blobs(8, centers=[[0, 0], [9, 9]], random_state=0)
-    frame = pd.DataFrame(X, index=list("hgfedcba"))
-    for kind in (PCKMeans, COPKMeans):
-        named = kind(2, random_state=0).fit(frame, must_link=[["h", "g"]], cannot_link=[["a", "h"]])
-        want = kind(2, random_state=0).fit(X, must_link=[[0, 1]], cannot_link=[[7, 0]])
-        assert_same_model(named, want, 0)
-    days = frame.set_index(pd.date_range("2026-01-01", periods=8))
-    by_day = PCKMeans(2, random_state=0).fit(days, must_link=[[days.index[0], days.index[1]]])
-    want = PCKMeans(2, random_state=0).fit(X, must_link=[[0, 1]])
-    assert_same_model(by_day, want, 0)
-    # Integers are row numbers for any index.
-    shifted = frame.set_index(np.arange(8)[::-1])
-    assert_same_model(PCKMeans(2, random_state=0).fit(shifted, must_link=[[0, 1]]), want, 0)
-    for bad, pairs, message in (
-        (frame, [["a", "z"]], "got 'z', which is not in the index"),
-        (frame.rename({"b": "a"}), [["a", "h"]], "index of X must be unique, but it repeats 'a'"),
-        (X, [["a", "h"]], "row numbers as integers, or index labels if X is a pandas"),
-    ):
-        with pytest.raises(ConstraintError, match=message):
-            PCKMeans(2).fit(bad, must_link=pairs)
-
-
-def test_without_pairs_the_counterparts_are_the_same() -> None:
-    problem = random_problem(9, n=120)
-    for kind, free in ((PCSKMeans, SparseKMeans), (PCKMeans, COPKMeans)):
-        models = [each(3, random_state=1).fit(problem.X) for each in (kind, free)]
-        assert_same_model(*models, 0)
 
 
 def test_violated_pairs_are_those_of_the_list() -> None:

@@ -6,12 +6,9 @@ from typing import Any
 
 import dask
 import dask.array as da
-import dask.dataframe as dd
 import numpy as np
-import pandas as pd
 import pytest
-import xarray as xr
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from oracles.problems import (
     SEEDS,
@@ -24,11 +21,9 @@ from oracles.problems import (
 
 from daskclust import PCSKMeans, pairs_from_labels
 from daskclust.cluster.constrained.iteration import RestartState
-from daskclust.exceptions import ConstraintError, ConstraintWarning
-from daskclust.testing.strategies import row_chunks
+from daskclust.exceptions import ConstraintWarning
 
 X = random_problem(0).X
-Y = np.where(np.arange(40) % 4 == 0, np.arange(40) // 4 % 3, -1)
 
 
 def some_labels(seed: int, n: int = 40) -> np.ndarray:
@@ -63,53 +58,6 @@ def test_labels_equal_all_their_pairs(
     assert_same_model(implied, listed)
 
 
-@settings(max_examples=5)  # of 24 fits each
-@given(data=st.data(), chunks=row_chunks(40))
-def test_labels_in_every_form(data: st.DataObject, chunks: tuple[int, ...]) -> None:
-    """An array, rows and labels in any order, Dask, pandas, xarray: the same model."""
-    rows = np.flatnonzero(Y >= 0)
-    order = np.array(data.draw(st.permutations(range(len(rows)))))
-    blocks = da.from_array(Y.astype(np.int8), chunks=(chunks,))
-    forms = [
-        Y.astype(np.int32),
-        Y.astype(np.float32),
-        Y.astype(object),
-        Y.tolist(),
-        Y[:, None],
-        (rows[order], Y[rows][order]),
-        (rows.tolist(), Y[rows].tolist()),
-        blocks,
-        blocks.astype(float),
-        xr.DataArray(blocks, dims="pixel"),
-        pd.Series(Y, index=np.arange(40) + 7),
-        np.ma.masked_array(np.abs(Y), mask=Y < 0),
-    ]
-    want = quiet_fit(PCSKMeans(3, sparsity=1.5, random_state=0), X, Y)
-    for y in forms:
-        for rows_of_x in (X, da.from_array(X, chunks=(11, -1))):
-            with dask.config.set(scheduler="synchronous"):
-                model = PCSKMeans(3, sparsity=1.5, random_state=0)
-                assert_same_model(quiet_fit(model, rows_of_x, y), want, 1e-12)
-
-
-def test_names_of_labels_do_not_matter() -> None:
-    want = quiet_fit(PCSKMeans(3, random_state=0), X, Y)
-    renamed = np.where(Y < 0, -1, np.array([70, 2**40, 3])[Y])
-    assert_same_model(quiet_fit(PCSKMeans(3, random_state=0), X, renamed), want, 1e-12)
-
-
-def test_labels_from_a_dask_table() -> None:
-    """Of known length or not: their rows are counted where they are looked at."""
-    table = dd.from_pandas(pd.DataFrame(X).assign(y=Y), npartitions=3)
-    want = quiet_fit(PCSKMeans(3, random_state=0), X, Y)
-    for y in (table["y"], table[["y"]], table["y"].to_dask_array(lengths=True)):
-        assert_same_model(quiet_fit(PCSKMeans(3, random_state=0), X, y), want, 1e-12)
-    with pytest.raises(
-        ConstraintError, match=r"y must have one label per row of X \(39 rows\).*got shape \(40,\)"
-    ):
-        PCSKMeans(3).fit(X[1:], table["y"])
-
-
 @pytest.mark.parametrize("y", [np.full(40, -1), ([], []), (np.arange(3), np.full(3, -1))])
 def test_no_label_is_no_constraint(y: Any) -> None:
     free = PCSKMeans(3, random_state=0).fit(X)
@@ -128,52 +76,6 @@ def test_all_labels() -> None:
     for k in range(3):
         mine = model.labels_ == k
         np.testing.assert_allclose(model.cluster_centers_[k], rows[mine].mean(axis=0))
-
-
-@pytest.mark.parametrize(
-    ("y", "message"),
-    [
-        (Y + 0.5, r"y must contain integers or strings.*got 0\.5"),
-        (Y.astype(object) + 0.5, r"y must contain integers or strings.*got 0\.5"),
-        ([1, "b", *[None] * 38], r"got the types int, str"),
-        (np.where(Y == 2, 1e300, Y), r"integers below 2\*\*63, got 1e\+300"),
-        (Y == 0, r"got dtype bool, which cannot mark unlabeled rows"),
-        (Y[:-1], r"one label per row of X \(40 rows\).*got shape \(39,\)"),
-        (np.stack([Y, Y], axis=1), r"one label per row.*got shape \(40, 2\)"),
-        (
-            np.where(np.arange(40) == 8, -3, Y),
-            r"Labels must be >= 0, or -1 for an unlabeled row, got -3 in row 8",
-        ),
-        (
-            ([1, 2], [0]),
-            r"y = \(rows, labels\) must contain two arrays.*got shapes \(2,\) and \(1,\)",
-        ),
-        (([1, 40], [0, 1]), r"Row numbers of y must be in \[0, 40\), got 40"),
-        (([1, -1], [0, 1]), r"Row numbers of y must be in .*got -1"),
-        (([5, 5], [1, 1]), r"several for row 5 \(1, 1\)"),
-        (([5, 5], [0, 1]), r"several for row 5 \(0, 1\)"),
-        (
-            da.from_array(Y[:-1], chunks=7),
-            r"y must have one label per row of X \(40 rows\).*got shape \(39,\)",
-        ),
-        (da.from_array(Y + 0.5, chunks=7), r"y must contain integers or strings.*got -?\d\.5"),
-        (
-            da.from_array(np.where(Y == 2, -1e300, Y), chunks=7),
-            r"y must contain integers below 2\*\*63, got -1e\+300\.",
-        ),
-        (da.from_array(Y == 0, chunks=7), r"got dtype bool"),
-        (da.from_array(np.where(Y < 0, -2, Y), chunks=7), r"got -2 in row 1"),
-        (
-            da.from_array(np.stack([Y, Y], axis=1), chunks=7),
-            r"y must have one label per row.*got shape \(40, 2\)",
-        ),
-    ],
-)
-def test_bad_labels(y: Any, message: str) -> None:
-    with pytest.raises(ConstraintError, match=message):
-        PCSKMeans(3).fit(X, y)
-    with pytest.raises(ConstraintError, match=message), dask.config.set(scheduler="synchronous"):
-        PCSKMeans(3).fit(da.from_array(X, chunks=(13, -1)), y)
 
 
 # --- weights of pairs ----------------------------------------------------------------------
@@ -406,17 +308,6 @@ def test_starts_depend_on_the_seed_only(init: str, starts: list[np.ndarray]) -> 
     assert len(np.unique(starts[0], axis=0)) == 4
 
 
-def test_arrays_and_callables_start(starts: list[np.ndarray]) -> None:
-    def first(data: Any, n_clusters: int, random_state: Any) -> Any:
-        assert isinstance(random_state, np.random.RandomState)
-        return data[:n_clusters]
-
-    quiet_fit(PCSKMeans(3, init=first), X)
-    quiet_fit(PCSKMeans(3, init=X[:3].tolist()), X)
-    np.testing.assert_array_equal(starts[0], X[:3])
-    np.testing.assert_array_equal(starts[1], X[:3])
-
-
 def test_must_links_join_duplicate_neighborhoods() -> None:
     """Two classes with one mean: one of the equal starting centers is moved."""
     rows = np.array([[-1.0], [1.0], [-1.0], [1.0], [8.0], [9.0], [10.0]])
@@ -425,78 +316,3 @@ def test_must_links_join_duplicate_neighborhoods() -> None:
 
 
 # --- bad pairs -----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (
-            {"must_link": [[0, 40]]},
-            r"must_link must contain row numbers in \[0, 40\), got \(0, 40\) at position 0",
-        ),
-        (
-            {"cannot_link": [[0, 1], [-1, 3]]},
-            r"cannot_link must contain row numbers in .*got \(-1, 3\) at position 1",
-        ),
-        (
-            {"must_link": [[3, 3]]},
-            r"must_link must contain pairs of different rows, got \(3, 3\) at position 0",
-        ),
-        ({"must_link": [0, 1, 2]}, r"must_link must have shape \(m, 2\).*got \(3,\)"),
-        ({"must_link": [[0, 1, 2]]}, r"must_link must have shape \(m, 2\).*got \(1, 3\)"),
-        ({"cannot_link": [[0.5, 1]]}, r"cannot_link must contain integers, got dtype float64"),
-        ({"cannot_link": [["a", "b"]]}, r"cannot_link must contain row numbers.*got dtype <U1"),
-        (
-            {"must_link": [[0, 1]], "must_link_weight": np.nan},
-            r"must_link_weight must be finite and >= 0, got nan",
-        ),
-        (
-            {"must_link": [[0, 1], [1, 2]], "must_link_weight": [1, np.nan]},
-            r"must_link_weight\[1\] must be finite and >= 0, got nan",
-        ),
-        (
-            {"cannot_link": [[0, 1]], "cannot_link_weight": -1},
-            r"cannot_link_weight must be finite and >= 0, got -1\.0",
-        ),
-        (
-            {"cannot_link": [[0, 1]], "cannot_link_weight": [1, 2]},
-            r"cannot_link_weight must be a number or have shape .*got shape \(2,\)",
-        ),
-        ({"must_link": [[0, 1]], "must_link_weight": np.inf}, r"use COPKMeans"),
-    ],
-)
-def test_bad_pairs(arguments: dict[str, Any], message: str) -> None:
-    for data in (X, da.from_array(X, chunks=(13, -1))):
-        with (
-            pytest.raises(ConstraintError, match=message),
-            dask.config.set(scheduler="synchronous"),
-        ):
-            PCSKMeans(3).fit(data, **arguments)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (
-            {"must_link": [[0, 5], [5, 9]], "cannot_link": [[0, 9]]},
-            r"0-5-9 must-linked, 0-9 cannot-linked\. At least one constraint will be violated",
-        ),
-        (
-            {"y": ([2, 7], [0, 1]), "must_link": [[2, 4], [4, 7]]},
-            r"2-4-7 must-linked, but 2 is labeled 0 and 7 is labeled 1",
-        ),
-        (
-            {"y": ([2, 7], [1, 1]), "cannot_link": [[2, 7]]},
-            r"2 and 7 both labeled 1, 2-7 cannot-linked",
-        ),
-    ],
-)
-def test_contradictions_are_named(arguments: dict[str, Any], message: str) -> None:
-    """Soft constraints may contradict each other; the warning is at the user's line."""
-    with pytest.warns(ConstraintWarning, match=message) as caught:
-        model = PCSKMeans(3, random_state=0).fit(X, **arguments)
-    assert [warning.filename for warning in caught] == [__file__]
-    assert np.isfinite(model.objective_)
-    with pytest.warns(ConstraintWarning) as caught:
-        PCSKMeans(3, random_state=0).fit_predict(X, **arguments)
-    assert [warning.filename for warning in caught] == [__file__]
