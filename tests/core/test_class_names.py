@@ -46,12 +46,6 @@ def test_classes_of_their_own(one: str, other: str) -> None:
     assert text_of_similar([one, other]) == ""
 
 
-def test_many_names_are_compared_in_no_time() -> None:
-    rng = np.random.default_rng(0)
-    names = ["".join(rng.choice(list("abcdefghij"), 12)) for _ in range(2000)]
-    assert similar_names([*names, names[7] + "s"]) == [(names[7], names[7] + "s")]
-
-
 def test_labels_of_a_table_warn() -> None:
     X = np.random.default_rng(0).normal(size=(60, 2))
     y = np.array(["-1"] * 60, dtype="U8")

@@ -9,7 +9,6 @@ from functools import partial
 import dask
 import numpy as np
 import pytest
-from distributed import Client, LocalCluster
 from helpers import chunks_of
 from hypothesis import given
 from hypothesis import strategies as st
@@ -103,26 +102,6 @@ def test_passes_are_those_of_the_longest_fit_and_equal_requests_are_computed_onc
     # The first pass and the first assignment have no sparsity in them.
     assert made[:2] == [1, 1]
     assert max(made) > 1
-
-
-@pytest.mark.slow
-def test_the_same_on_a_cluster_of_processes():
-    with (
-        LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
-        ) as cluster,
-        Client(cluster),
-    ):
-        lazy = chunked(rows=61)
-        # Two that look at the data differently, so that views travel.
-        views = [(), (PermutedColumns(np.ascontiguousarray(X.T), 0, 1),)]
-        rows = open_rows(lazy)
-        alone = KMeans(3, random_state=0).fit(lazy)
-        jobs = [sharing(KMeans(3, random_state=0), lazy, views=view) for view in views]
-        found = run_together(rows, jobs)
-    assert_results_close(found[0].cluster_centers_, alone.cluster_centers_)
-    reference = KMeans(3, random_state=0).fit(permuted_rows(views[1][0].pool, 0, 1, 0, 500))
-    assert_results_close(found[1].cluster_centers_, reference.cluster_centers_)
 
 
 def test_one_fit_runs_at_a_time_and_listeners_hear_all():
@@ -240,27 +219,6 @@ def test_every_run_of_rows_is_a_permutation_of_each_column(m, n, seed, lengths):
     np.testing.assert_array_equal(np.concatenate(cut), whole)
 
 
-def test_permutations_are_uniform_and_columns_independent():
-    pool = np.tile(np.arange(3.0), (2, 1))
-    seen = [permuted_rows(pool, 0, number, 0, 3) for number in range(6000)]
-    orders = [tuple(rows[:, 0].astype(int)) + tuple(rows[:, 1].astype(int)) for rows in seen]
-    values, counts = np.unique(orders, axis=0, return_counts=True)
-    assert len(values) == 36
-    # 167 each, give or take 13.
-    assert 100 < counts.min()
-    assert counts.max() < 240
-
-
-def test_permuted_columns_lose_their_correlation_beyond_the_sample_too():
-    rng = np.random.default_rng(0)
-    common = rng.normal(size=2000)
-    pool = np.stack([common, common, -common])
-    rows = permuted_rows(pool, 0, 0, 0, 50_000)
-    correlation = np.corrcoef(rows.T)
-    assert np.abs(correlation - np.eye(3)).max() < 0.06
-    assert len(np.unique(rows[:, 0])) == 2000
-
-
 @given(lengths=row_chunks(50))
 def test_uniform_rows_fill_their_box_whatever_the_cut(lengths):
     low, high = np.array([-1.0, 5.0, 2.0]), np.array([1.0, 5.0, 12.0])
@@ -272,14 +230,6 @@ def test_uniform_rows_fill_their_box_whatever_the_cut(lengths):
     blank = np.empty((50, 0), np.float32)
     parts = [view(block).x for block in row_blocks(blank, None, lengths)]
     np.testing.assert_array_equal(np.concatenate(parts), whole)
-
-
-def test_uniform_rows_are_uniform():
-    rows = uniform_rows(np.zeros(2), np.ones(2), np.float64, 0, 0, 0, 40_000)
-    assert np.abs(rows.mean(axis=0) - 0.5).max() < 0.01
-    assert np.abs(rows.var(axis=0) - 1 / 12).max() < 0.002
-    assert abs(np.corrcoef(rows.T)[0, 1]) < 0.02
-    assert abs(np.corrcoef(rows[1:, 0], rows[:-1, 0])[0, 1]) < 0.02
 
 
 @pytest.mark.parametrize("make", [lambda: X, chunked], ids=["numpy", "dask"])

@@ -131,13 +131,6 @@ def test_reads_shared_by_blocks_are_tried_again(shared, scheduler, path, request
     np.testing.assert_array_equal(model.cluster_centers_, reference.cluster_centers_)
 
 
-def test_rows_that_are_counted_are_read_again_too(path, client, expected):
-    data = opened(path, OftenFailing)
-    data = data.map_blocks(np.copy, chunks=((np.nan,) * data.numblocks[0], (P,)))
-    with pytest.warns(daskclust.exceptions.PerformanceWarning, match="unknown length"):
-        np.testing.assert_array_equal(fit(data).cluster_centers_, expected[0])
-
-
 def test_a_chunk_that_cannot_be_read_is_named_and_the_next_fit_is_free_of_it(
     path, client, expected
 ):
@@ -260,17 +253,6 @@ def test_a_server_that_is_unavailable_now_and_then(path, expected):
     np.testing.assert_array_equal(model.cluster_centers_, expected[0])
 
 
-def test_a_setting_of_persist_that_means_nothing_is_refused():
-    with (
-        dask.config.set({"daskclust.persist": "always", "scheduler": "sync"}),
-        pytest.raises(
-            ValueError,
-            match=r"daskclust\.persist must be 'auto' \(if the data fit\), True \(always\)",
-        ),
-    ):
-        fit(da.from_array(X, chunks=(ROWS, P)).map_blocks(np.copy))
-
-
 def is_chunk(key):
     """Return True if a key of Zarr v2 or v3 is a chunk, not metadata."""
     return not key.rpartition("/")[2].startswith((".", "zarr.json"))
@@ -285,33 +267,6 @@ class FailingWrites(LocalStore):
         if is_chunk(key) and next(FailingWrites.count) % 3 == 0:
             raise ConnectionResetError("a write failed")
         await super().set(key, value)
-
-
-def test_labels_that_the_user_computes_are_read_again(path, client):
-    well = fit(da.from_array(X, chunks=(ROWS, P)))
-    for shape in ((ROWS, P), (70, 2)):
-        labels = well.predict(opened(path, OftenFailing).rechunk(shape))
-        distances = well.transform(opened(path, OftenFailing))
-        for _ in range(2):
-            np.testing.assert_array_equal(labels.compute(), well.predict(X))
-        np.testing.assert_array_equal(distances[:300].compute(), well.transform(X[:300]))
-    with dask.config.set({"daskclust.read-retries": 1}):
-        labels = well.predict(opened(path, LosingOne))
-    with pytest.raises(ReadError, match=r"chunk \(7, 0\) of .*x\.zarr could not be read in 2"):
-        labels.compute()
-
-
-def test_labels_have_a_task_a_chunk(path):
-    """Guarding reads must not cost tasks, nor a copy of a large array in each of them."""
-    model = fit(da.from_array(X, chunks=(ROWS, P)))
-    (labels,) = dask.optimize(model.predict(opened(path, LocalStore)))
-    graph = dict(labels.__dask_graph__())
-    assert sum(type(node).__name__ == "Task" for node in graph.values()) == N // ROWS
-    np.save(path.parent / "x.npy", X)
-    mapped = np.load(path.parent / "x.npy", mmap_mode="r")
-    lazy = model.predict(da.from_array(mapped, chunks=(ROWS, P)))
-    assert len(pickle.dumps(dict(lazy.__dask_graph__()))) < 2 * X.nbytes
-    np.testing.assert_array_equal(lazy.compute(), model.predict(X))
 
 
 @pytest.fixture

@@ -59,19 +59,11 @@ def one_value(block: np.ndarray) -> np.ndarray:
 FITS: dict[str, Callable[[Any], Any]] = {
     "KMeans": lambda x: daskclust.KMeans(3, random_state=0).fit(x),
     "partial": lambda x: daskclust.KMeans(3, missing="partial", random_state=0).fit(x),
-    "cosine": lambda x: daskclust.KMeans(3, metric="cosine", random_state=0).fit(x),
     "maximin": lambda x: daskclust.KMeans(3, init="maximin", random_state=0).fit(x),
-    "given": lambda x: daskclust.KMeans(3, init=X[::250], random_state=0).fit(x),
-    "SparseKMeans": lambda x: daskclust.SparseKMeans(2, random_state=0).fit(x),
-    "SemiSupervisedKMeans": lambda x: daskclust.SemiSupervisedKMeans(2, random_state=0).fit(x, Y),
     "PCKMeans": lambda x: daskclust.PCKMeans(2, random_state=0).fit(x, Y),
-    "COPKMeans": lambda x: daskclust.COPKMeans(2, random_state=0).fit(x, Y),
     "DPMeans": lambda x: daskclust.DPMeans(delta=9.0).fit(x),
     "GaussianMixture": lambda x: daskclust.GaussianMixture(2, random_state=0).fit(x),
     "HierarchicalKMeans": lambda x: daskclust.HierarchicalKMeans((3, 3), random_state=0).fit(x),
-    "AgglomerativeClustering": lambda x: daskclust.AgglomerativeClustering(
-        3, n_prototypes=50, random_state=0
-    ).fit(x),
     "DBSCAN": lambda x: daskclust.DBSCAN(0.5).fit(x),
     "LabelSpreading": lambda x: daskclust.LabelSpreading(20, classifier=None, random_state=0).fit(
         x, Y

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import warnings
 
 import dask
@@ -130,12 +129,6 @@ def test_values_found_bad_in_a_pass(model, make):
     assert_fails_cleanly(model, ValueError, make(bad), "infinity: the first at row 70, column 3")
 
 
-@BY_THREE
-def test_data_refused_without_a_pass(model):
-    assert_fails_cleanly(model, ValueError, OTHER.ravel())
-    assert_fails_cleanly(model, ValueError, np.array([["a", "b"]]))
-
-
 @BY_TWO
 def test_weights_found_bad_in_a_pass(model):
     weight = np.ones(90)
@@ -158,7 +151,7 @@ def test_weights_that_are_all_zero_speak_of_no_metric(model):
         clone(model).fit(X, sample_weight=np.zeros(90))
 
 
-@BY_MODEL
+@BY_THREE
 def test_a_listener_that_interrupts(model):
     def interrupt(record):
         raise KeyboardInterrupt
@@ -197,11 +190,6 @@ def test_constraints_that_cannot_be_read(model):
     assert_fails_cleanly(model, ConstraintError, OTHER, y=np.zeros(7, int))
 
 
-def test_constraints_that_cannot_hold():
-    triangle = [[0, 1], [0, 2], [0, 3], [1, 2], [1, 3], [2, 3]]
-    assert_fails_cleanly(COPKMeans(3), ConstraintError, OTHER, cannot_link=triangle)
-
-
 @BY_THREE
 def test_a_checkpoint_of_another_fit(model, tmp_path):
     path = tmp_path / "fit.npz"
@@ -218,7 +206,7 @@ def test_names_of_features_go_with_the_fit_that_had_none(model):
     assert fitted.n_features_in_ == 4
 
 
-@BY_MODEL
+@BY_THREE
 def test_a_model_in_use_by_its_own_listener_is_the_last_one_until_the_fit_has_ended(model):
     fitted = clone(model).fit(TABLE)
     before, seen = state(fitted), []
@@ -240,17 +228,6 @@ def test_fitting_opened_data_is_the_fit(model, make):
         np.testing.assert_array_equal(np.asarray(fitted.labels_), np.asarray(alone.labels_))
         assert fitted.n_features_in_ == 3
         assert vars(fitted).keys() == vars(alone).keys()
-
-
-def test_an_attribute_of_a_subclass_set_before_its_fit_stays():
-    class Scaled(KMeans):
-        def fit(self, X, y=None, *, sample_weight=None):
-            self.scale_ = X.std(axis=0)
-            return super().fit(X / self.scale_)
-
-    model = Scaled(3, random_state=0).fit(X)
-    np.testing.assert_array_equal(model.scale_, X.std(axis=0))
-    assert copy.copy(model).n_features_in_ == 3
 
 
 def test_the_best_restart_is_the_first_of_those_that_differ_by_rounding():

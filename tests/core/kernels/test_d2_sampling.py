@@ -64,13 +64,6 @@ def test_draws_have_the_odds_of_their_definition():
     assert share == pytest.approx(odds / odds.sum(), abs=4 * 0.5 / np.sqrt(len(second)))
 
 
-def test_input_is_not_written_to():
-    points, mass, uniforms = np.arange(8.0).reshape(4, 2), np.ones(4), np.full(3, 0.25)
-    for array in (points, mass, uniforms):
-        array.flags.writeable = False
-    assert len(draw_apart(points, mass, 3, uniforms)) == 3
-
-
 # Few numbers, and one for nearly every row.
 @pytest.mark.parametrize("numbers", [[1, 10, 30], np.arange(1, 31)], ids=["few", "many"])
 @pytest.mark.parametrize("missing", [False, True])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,63 +9,9 @@ import numpy as np
 import pytest
 from oracles.golden import DATA_SETS, edge_cases, sparse_cases
 from oracles.pcskm_reference import Fit, pcskm
-from oracles.published import bisection_threshold
-
-from daskclust.cluster.constrained.sparsity import between_scores, feature_weights, soft_threshold
-from daskclust.core.constraints import PairwiseConstraints
-from daskclust.core.kernels.pairs import ordered_pass, pair_costs, pair_lengths
 
 #: PCSKM and SKM cases of the three files, none of which ended with an empty cluster.
 N_CASES = 84
-
-
-def driver(
-    x: np.ndarray,
-    centers: np.ndarray,
-    sparsity: float,
-    must_link: np.ndarray,
-    cannot_link: np.ndarray,
-    threshold: Callable[[np.ndarray, float], float],
-) -> Fit:
-    """PCSKM out of the package's kernels, on one machine."""
-    constraints = PairwiseConstraints.from_fit_arguments(len(x), must_link, cannot_link)
-    touched, k = constraints.rows, len(centers)
-    ends = (constraints.pair_left, constraints.pair_right)
-    box2 = np.ptp(x, axis=0) ** 2
-    weights, assign = np.full(x.shape[1], x.shape[1] ** -0.5), np.ones(x.shape[1])
-    for passes in range(1, 26):
-        costs = pair_costs(
-            pair_lengths(x[touched], *ends, assign),
-            constraints.pair_is_must_link,
-            constraints.pair_weight,
-            float(assign @ box2),
-        )[constraints.pair_index]
-        labels = np.full(len(x), -1)
-        for _ in range(25):
-            distances = ((x[:, None] - centers) ** 2 * assign).sum(axis=2)
-            new = distances.argmin(axis=1)  # rows without a constraint
-            new[touched], _ = ordered_pass(
-                distances[touched],
-                labels[touched],
-                constraints.indptr,
-                constraints.neighbors,
-                costs,
-                constraints.is_must_link,
-            )
-            sums = np.array([x[new == c].sum(axis=0) for c in range(k)])
-            counts = np.bincount(new, minlength=k)
-            centers = sums / counts[:, None]
-            same, labels = np.array_equal(new, labels), new
-            if same:
-                break
-        scores = between_scores(sums, counts, x.mean(axis=0))
-        result = feature_weights(scores, sparsity, threshold=threshold)
-        assert result is not None
-        change = np.abs(result.weights - weights).sum() / weights.sum()
-        used, assign, weights = assign, result.weights, result.weights
-        if change <= 1e-4:
-            return Fit(labels, weights, used, centers, passes, -1)
-    return Fit(labels, weights, used, centers, 25, -3)
 
 
 def check(case: str, fit: Fit, want: dict[str, Any], tolerance: float) -> None:
@@ -88,26 +33,6 @@ def test_all_cases_are_there(data_dir: Path) -> None:
     names = [case for name in DATA_SETS for case, _ in sparse_cases(data_dir, name)]
     assert len(names) == N_CASES
     assert sum("__pcskm__" in case for case in names) == 62
-
-
-@pytest.mark.parametrize("name", DATA_SETS)
-@pytest.mark.parametrize(
-    ("threshold", "tolerance"), [(soft_threshold, 1e-4), (bisection_threshold, 1e-9)]
-)
-def test_kernels(
-    data_dir: Path, name: str, threshold: Callable[..., float], tolerance: float
-) -> None:
-    """Labels and rounds exactly, weights to the inexactness of the published bisection."""
-    for case, given in sparse_cases(data_dir, name):
-        fit = driver(
-            given["X"],
-            given["init_centres"],
-            float(given["s"]),
-            given["must_link"],
-            given["cannot_link"],
-            threshold,
-        )
-        check(case, fit, given, tolerance)
 
 
 @pytest.mark.parametrize("name", DATA_SETS)
