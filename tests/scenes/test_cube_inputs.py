@@ -10,8 +10,6 @@ import dask.array as da
 import numpy as np
 import pytest
 import zarr
-from hypothesis import given
-from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 import daskclust
@@ -39,55 +37,6 @@ def group():
 
 
 # Shards
-
-
-@pytest.mark.filterwarnings("ignore:.* labeled pixels are left out")
-@given(
-    seed=st.integers(0, 2**32 - 1),
-    shape=st.tuples(st.integers(1, 10), st.integers(1, 10)),
-    inner=st.tuples(st.integers(1, 3), st.integers(1, 3)),
-    times=st.tuples(st.integers(1, 3), st.integers(1, 3)),
-    chunks=st.none() | st.tuples(st.integers(1, 9), st.integers(1, 9)),
-    kind=st.sampled_from(["numpy", "dask", "zarr"]),
-)
-def test_round_trip_over_misaligned_shards(seed, shape, inner, times, chunks, kind):
-    rng = np.random.default_rng(seed)
-    values = rng.integers(0, 99, (*shape, 3)).astype(np.int16)
-    values[rng.random(shape) < 0.3] = -9
-    shard = tuple(size * n for size, n in zip(inner, times, strict=True))
-    group = zarr.open_group(zarr.storage.MemoryStore(), mode="w")
-    array = group.create_array(
-        "cube",
-        shape=values.shape,
-        chunks=(*inner, 1),
-        shards=(*shard, 3),
-        dtype="int16",
-        dimension_names=DIMS,
-        attributes={"_FillValue": -9},
-    )
-    array[...] = values
-    # Labels in shards of yet another size.
-    truth = rng.integers(-1, 5, shape).astype(np.int8)
-    other = zarr.create_array(
-        zarr.storage.MemoryStore(), shape=shape, chunks=(2, 1), shards=(4, 5), dtype="int8"
-    )
-    other[...] = truth
-    label_map = {"numpy": truth, "dask": da.from_array(truth, chunks=3), "zarr": other}[kind]
-    with dask.config.set(scheduler="sync"):
-        cube = open_cube(group, chunks=chunks)
-        image = cube.to_map(da.arange(cube.n_valid, chunks=4) if cube.n_valid else np.empty(0, int))
-        numbers = image.compute()
-        back = cube.write_labels(
-            da.arange(cube.n_valid, chunks=5) if cube.n_valid else np.empty(0, int),
-            zarr.storage.MemoryStore(),
-        )
-        rows, labels = cube.rows_of(label_map)
-    assert_array_equal(numbers >= 0, (values != -9).all(axis=2))
-    assert_array_equal(back["labels"][:], numbers)
-    expected = np.full(cube.n_valid, -1)
-    expected[numbers[numbers >= 0]] = truth[numbers >= 0]
-    assert_array_equal(rows, np.flatnonzero(expected >= 0))
-    assert_array_equal(labels, expected[rows])
 
 
 # Arrays and xarray objects
@@ -122,19 +71,6 @@ def test_dask_cubes_are_cut_along_their_chunks(group):
         model = daskclust.KMeans(3, random_state=0).fit(cube.samples)
         assert model.labels_.chunks == (cube.samples.chunks[0],)
     assert cube.valid.compute().sum() == (group["truth"][:] > 0).sum()
-
-
-def test_what_no_cube_can_be_made_of():
-    with pytest.raises(ValueError, match="order cannot be guessed"):
-        open_cube(np.zeros((2, 2, 2)))
-    with pytest.raises(ValueError, match=r"expected three dimensions.*open_table opens them"):
-        open_cube(np.zeros((2, 2)), dims=("y", "x"))
-    with pytest.raises(ValueError, match="none of them empty"):
-        open_cube(np.zeros((2, 0, 2)), dims=DIMS)
-    with pytest.raises(ValueError, match="expected numbers"):
-        open_cube(np.full((2, 2, 2), "a"), dims=DIMS)
-    with pytest.raises(ValueError, match="leave variable out"):
-        open_cube(np.zeros((2, 2, 2)), dims=DIMS, variable="cube")
 
 
 @pytest.fixture
@@ -191,35 +127,6 @@ def test_xarray_in_and_out(dataset, group, tmp_path):
     stored = open_cube(tmp_path / "scene.zarr", chunks=(23, 19))
     assert_array_equal(stored.samples.compute(), same.samples.compute())
     assert_array_equal(stored.to_xarray(labels).y, dataset.y)
-
-
-def test_datasets_are_checked(dataset):
-    with pytest.raises(KeyError, match="No variable 'other'"):
-        open_cube(dataset, variable="other")
-    with pytest.raises(ValueError, match="leave variable out"):
-        open_cube(dataset.reflectance, variable="reflectance")
-    with pytest.raises(ValueError, match="2 three-dimensional"):
-        open_cube(dataset.assign(second=dataset.reflectance))
-    with pytest.raises(ValueError, match="expected three dimensions"):
-        open_cube(dataset.height)
-
-
-def test_wavelength_units(group):
-    values = group["cube"][:]
-
-    def centers(**attributes):
-        parent = zarr.open_group(zarr.storage.MemoryStore(), mode="w")
-        array = parent.create_array(
-            "cube", shape=values.shape, dtype="f4", dimension_names=DIMS, attributes=attributes
-        )
-        return open_cube(array).wavelengths
-
-    assert centers(wavelength=[1, 2, 3, 4], wavelength_units="µm").tolist() == [1e3, 2e3, 3e3, 4e3]
-    assert centers(wavelengths=[1, 2, 3, 4], wavelength_units="nm").tolist() == [1, 2, 3, 4]
-    found = centers(wavelength=[20_000, 10_000, 5_000, 2_500], wavelength_units="cm-1")
-    assert found.tolist() == [500, 1000, 2000, 4000]
-    assert centers(wavelength=[1, 2, 3]) is None
-    assert centers(wavelength="red green blue nir") is None
 
 
 # URLs
@@ -366,10 +273,3 @@ def test_a_label_map_of_another_place_is_refused(group, tmp_path):
 def test_arguments_that_would_be_taken_for_something_else_are_refused(given, match):
     with pytest.raises(ValueError, match=match):
         open_cube(np.zeros((3, 2, 4)), dims=("y", "x", "band"), **given)
-
-
-def test_a_variable_that_is_no_name_is_refused(tmp_path):
-    group = zarr.create_group(tmp_path / "g.zarr")
-    group.create_array("a", data=np.zeros((3, 2, 4)))
-    with pytest.raises(KeyError, match="No array 1 in the store"):
-        open_cube(tmp_path / "g.zarr", variable=1)

@@ -152,8 +152,13 @@ def own_array(how: str, path: Path, values: np.ndarray) -> da.Array:
     return da.from_zarr(str(path), inline_array=how == "inline")
 
 
-@pytest.mark.parametrize("copied", ["nothing", "half", "all"])
-@pytest.mark.parametrize("how", ["from_zarr", "inline", "in a function", "xarray"])
+@pytest.mark.parametrize(
+    ("how", "copied"),
+    [
+        *(("from_zarr", copied) for copied in ("nothing", "half", "all")),
+        *((how, "half") for how in ("inline", "in a function", "xarray")),
+    ],
+)
 def test_a_store_that_others_opened(half_blind: Client, place: Path, how: str, copied: str) -> None:
     path = place / f"others-{time.monotonic_ns()}.zarr"
     values = (np.arange(400 * 4).reshape(400, 4) % 97 + 5).astype(np.int16)
