@@ -136,12 +136,3 @@ def test_clusters_without_rules(explain: Callable[..., Any], tmp_path: Path) -> 
     for name, *_ in expected.without_rule:
         assert f"\n          {name}: no rule, because" in out
         assert f"<p>{name}: no rule, because" in (tmp_path / "f.html").read_text()
-
-
-def test_wrong_usage(explain: Callable[..., Any], tmp_path: Path) -> None:
-    code, _, err = explain("m.zarr", "t.parquet", "--output", "e.pdf")
-    assert code == 2
-    assert "must end in .html, .csv, .json" in err
-    code, _, err = explain("m.zarr")
-    assert code == 2
-    assert "no CUBE given" in err
