@@ -11,8 +11,6 @@ from numpy.testing import assert_array_equal
 import daskclust
 from daskclust import plotting
 from daskclust.colors import drawn
-from daskclust.explain import profiles
-from daskclust.selection import Selection
 
 
 @pytest.fixture
@@ -119,24 +117,6 @@ def test_functions_draw_into_axes_or_a_new_figure_and_return_the_axes(draw, ax, 
 X = np.array([[0.0, 5.0], [1.0, 6.0], [9.0, 5.5], [10.0, 5.0]])
 
 
-def test_pyplot_saves_profiles(saved) -> None:
-    model = daskclust.KMeans(2, random_state=0).fit(X)
-    profiles(model, X).plot()
-    assert saved() > 0.05
-
-
-def test_pyplot_saves_a_selection_drawn_with_and_without_axes(saved, ax) -> None:
-    scores, errors = np.array([1.0, 2.0]), np.full(2, np.nan)
-    grid = Selection(
-        "n_clusters", "silhouette", np.array([2, 3]), scores, errors, True, 1, 1, (), 1
-    )
-    assert plotting.draw_selection(grid, ax) is ax
-    assert plotting.draw_selection(grid).get_xlabel() == "n_clusters"
-    assert saved() > 0.01
-    with pytest.raises(TypeError, match="selection must be a Selection, got Axes"):
-        plotting.draw_selection(ax, grid)
-
-
 def test_heights_of_cuts_are_drawn() -> None:
     X = np.repeat([[0.0], [50.0], [80.0]], 20, axis=0) + np.tile(np.arange(20.0), 3)[:, None]
     for model in (daskclust.HDBSCAN(n_clusters=2), daskclust.AgglomerativeClustering(2)):
@@ -148,8 +128,3 @@ def test_heights_of_cuts_are_drawn() -> None:
         plotting.draw_cuts(daskclust.HDBSCAN().fit(X))
     with pytest.raises(TypeError, match="KMeans"):
         plotting.draw_cuts(daskclust.KMeans(2))
-
-
-def test_pyplot_saves_a_dendrogram(saved) -> None:
-    plotting.dendrogram(daskclust.AgglomerativeClustering(2).fit(X))
-    assert saved() > 0.01

@@ -40,11 +40,6 @@ def test_missing_values_are_measured_at_toy_size() -> None:
     assert partial.ratio(pairs).processor > 0
 
 
-def test_inertia_of_a_benchmark_by_hand() -> None:
-    rows = np.array([[0.0], [1.0], [5.0]], dtype=np.float32)
-    assert whole_fits.inertia(rows, np.array([[0.5], [3.0]])) == pytest.approx(0.25 + 0.25 + 4.0)
-
-
 @pytest.mark.benchmark
 @pytest.mark.timeout(3600)
 def test_whole_fits_reach_their_speed_at_equal_quality() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from labels import RIVALS, Data, calibration_error, keep, summary, supervised
+from labels import Data, calibration_error
 from when_labels_help import METHODS, RESULTS, SETS, add, measure
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
@@ -35,22 +35,3 @@ def test_calibration_by_hand() -> None:
     right = np.array([True, False, True, False])
     # (0.9 - 1 + 0.95) / 4 of the best bin, (0.55 - 1 + 0.52) / 4 of another.
     assert calibration_error(proba, right) == pytest.approx(0.2125 + 0.0175)
-
-
-def test_rivals_are_measured_on_the_same_labels(data_dir: Path) -> None:
-    scores = supervised(Data("wine", data_dir), "5 a class", 0, beside=RIVALS)
-    names = (*RIVALS, "graph alone")
-    assert all(0.3 < scores[f"{name}, 5 a class"] <= 1 for name in names)
-
-
-def test_scores_are_kept_set_by_set(data_dir: Path, tmp_path: Path) -> None:
-    scores = supervised(Data("wine", data_dir), "5 a class", 0)
-    assert scores["5 a class"] > 0.6
-    for name in ("wine", "segment", "wine"):
-        keep(tmp_path / "l.json", name, summary({key: [value] for key, value in scores.items()}))
-    # More draws of one score replace it, and leave the others.
-    keep(tmp_path / "l.json", "wine", summary({"1 %": [0.5, 0.7]}))
-    found = json.loads((tmp_path / "l.json").read_text())
-    assert list(found["results"]) == ["segment", "wine"]
-    assert found["results"]["wine"]["5 a class"]["draws"] == 1
-    assert found["results"]["wine"]["1 %"] == {"mean": 0.6, "std": 0.1, "draws": 2}

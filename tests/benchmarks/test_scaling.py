@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from distributed import Client, LocalCluster
 from scaling import (
     CostModel,
-    MadeRows,
     Sample,
-    centers_of,
     measure_overhead,
     measure_scaling,
     n_tasks,
     rows_for,
-    steps_to,
 )
-
-from daskclust.core.reduction import ASSIGN
-
-
-def test_tasks_of_a_pass_by_hand() -> None:
-    assert [n_tasks(groups) for groups in (1, 8, 9, 65)] == [1, 8, 11, 65 + 9 + 2]
-    assert steps_to(1) == [1]
-    assert steps_to(6) == [1, 2, 4, 6]
-    assert steps_to(8) == [1, 2, 4, 8]
 
 
 def made_up(groups: int, state_bytes: int) -> Sample:
@@ -61,45 +47,6 @@ def test_the_model_finds_what_samples_were_made_of() -> None:
             "efficiency"
         ]
         assert (share >= 0.9) == good
-
-
-def test_made_rows_are_passed_over_like_any(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Equal sums on one worker and on two, and as many groups as asked for."""
-    with (
-        LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0"
-        ) as cluster,
-        Client(cluster) as client,
-    ):
-        one, two = list(client.nthreads())
-        state = centers_of(3, 4)
-        apart = MadeRows(client, [one, two, one], 100, 4).reduce(ASSIGN, state)
-        rows = MadeRows(client, [two] * 3, 100, 4)
-        together = rows.reduce(ASSIGN, state)
-        assert rows.n_rows == 300
-        assert apart.counts.sum() == 300
-        for mine, theirs in zip(apart, together, strict=True):
-            assert (mine is None) == (theirs is None)
-            assert mine is None or mine.tolist() == theirs.tolist()
-        seconds = rows.alone(ASSIGN, state, 2)
-        assert [len(found) for found in seconds] == [2, 2, 2]
-        # The model counts the tasks that a pass does submit.
-        submitted: list[Any] = []
-        submit = client.submit
-
-        def counted(*args: Any, **kwargs: Any) -> Any:
-            submitted.append(kwargs["key"])
-            return submit(*args, **kwargs)
-
-        monkeypatch.setattr(client, "submit", counted)
-        for groups in (8, 20, 70):
-            many = MadeRows(client, [one, two] * (groups // 2), 5, 4)
-            submitted.clear()
-            assert many.reduce(ASSIGN, state).counts.sum() == 5 * groups
-            assert len(submitted) == n_tasks(groups)
-        # The scheduler goes over its task groups with each task that arrives.
-        known = [name for name in cluster.scheduler.task_groups if name.startswith("daskclust")]
-        assert len(known) <= 5
 
 
 def test_a_cluster_is_measured_at_toy_size(capsys: pytest.CaptureFixture[str]) -> None:

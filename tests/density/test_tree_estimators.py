@@ -120,16 +120,6 @@ def test_cut_needs_no_fit():
     assert_array_equal(model.labels_, AgglomerativeClustering(4).fit(X).labels_)
 
 
-def test_weights_are_repetitions():
-    X, _ = blobs(120)
-    weight = np.random.default_rng(0).integers(0, 3, len(X))
-    repeated = np.repeat(X, weight, axis=0)
-    model = AgglomerativeClustering(4).fit(X, sample_weight=weight)
-    expected = AgglomerativeClustering(4).fit(repeated)
-    assert_allclose(model.linkage_[-4:, 2], expected.linkage_[-4:, 2])
-    assert adjusted_rand_score(np.repeat(model.labels_, weight), expected.labels_) == 1.0
-
-
 @pytest.mark.parametrize("n_prototypes", [50, 2000])
 def test_cannot_link_keeps_rows_apart(n_prototypes):
     X, _ = blobs(1000, k=2)
@@ -156,20 +146,6 @@ def test_cannot_link_of_rows_of_weight_zero(n_prototypes):
         assert found.leaf_weights_.sum() == weight.sum()
         assert found.labels_[5] != found.labels_[6]
     assert adjusted_rand_score(found.predict(X), expected.predict(X)) > 0.99
-
-
-def test_blocks_as_wide_as_the_image_give_the_same_trees_whatever_their_height():
-    values = np.random.default_rng(0).normal(size=(26, 20, 3)).cumsum(axis=0).cumsum(axis=1)
-    values[3:5, 7:] = np.nan
-    found = []
-    for height in (26, 7, 1):
-        cube = daskclust.open_cube(values, dims=("y", "x", "band"), chunks=(height, 20))
-        model = AgglomerativeClustering(
-            5, n_prototypes=40, connectivity="adjacent", random_state=0
-        ).fit(cube)
-        found.append(np.asarray(cube.to_map(model.labels_)))
-    assert_array_equal(found[1], found[0])
-    assert_array_equal(found[2], found[0])
 
 
 def test_only_adjacent_pixels_merge():
@@ -226,21 +202,6 @@ def test_equal_pixels_are_leaves_by_their_place(chunks):
             values.reshape(100, 1)
         )
         assert adjusted_rand_score(found, labels) == 1.0
-
-
-def test_pixels_that_cannot_link_are_leaves_by_their_place():
-    values = np.zeros((12, 12, 1))
-    values[:, 6:] = 1.0
-    cube = daskclust.open_cube(values, dims=("y", "x", "band"), chunks=(5, 5))
-    # Both in the left half, where all pixels are equal; each touches others.
-    rows = cube.rows_of(np.where(np.arange(144).reshape(12, 12) == 26, 1, -1))[0]
-    other = cube.rows_of(np.where(np.arange(144).reshape(12, 12) == 98, 1, -1))[0]
-    model = AgglomerativeClustering(
-        3, n_prototypes=20, connectivity="adjacent", random_state=0
-    ).fit(cube, cannot_link=[[rows[0], other[0]]])
-    assert np.isfinite(model.linkage_[:, 2]).sum() >= model.n_leaves_ - 2
-    image = np.asarray(cube.to_map(model.labels_))
-    assert image[2, 2] != image[8, 2]
 
 
 @pytest.mark.parametrize("estimator", [HDBSCAN, AgglomerativeClustering])
@@ -369,13 +330,6 @@ def test_bad_cuts():
         model.cut(21)
 
 
-def test_fewer_leaves_than_clusters():
-    X = np.repeat(np.arange(3.0)[:, None], 50, axis=0)
-    with pytest.warns(ConstraintWarning, match="each leaf is a cluster"):
-        model = AgglomerativeClustering(5, n_prototypes=20, random_state=0).fit(X)
-    assert model.n_clusters_ == 3
-
-
 # HDBSCAN
 
 
@@ -474,34 +428,6 @@ def test_rows_are_measured_as_their_bubbles():
     assert_allclose(shares, [1.0, 1.0, 2 / 2.5, 2 / 2.95, 0.0])
 
 
-def test_noise_of_large_bubbles_in_the_plane_is_that_of_rows():
-    # Of 33 rows each: the rim of a bubble is no noise, and a fifth of the rows is.
-    rng = np.random.default_rng(0)
-    centers, spreads = rng.uniform(-6, 6, (12, 2)), rng.uniform(0.15, 0.5, 12)
-    y = rng.integers(0, 12, 8000)
-    blobs = centers[y] + rng.normal(size=(8000, 2)) * spreads[y, None]
-    X = np.concatenate([blobs, rng.uniform(-7, 7, (2000, 2))])
-    found = [
-        HDBSCAN(100, min_samples=10, n_prototypes=m, random_state=0).fit(X).labels_
-        for m in (len(X), 300)
-    ]
-    precision = [(labels[8000:] < 0).sum() / (labels < 0).sum() for labels in found]
-    assert precision[1] > precision[0] - 0.05
-    assert adjusted_rand_score(*found) > 0.82
-
-
-def test_the_slope_of_a_cluster_is_no_cluster():
-    # A dense cluster and a wide one around it part nowhere; four bubbles are enough for a cluster.
-    rng = np.random.default_rng(0)
-    parts = ((9000, 0.12, 0.0), (4000, 0.35, 0.3), (3000, 0.2, 4.0))
-    X = [rng.normal(size=(n, 2)) * spread + (place, 0) for n, spread, place in parts]
-    X = np.concatenate([*X, rng.uniform(-3, 7, (4000, 2))])
-    for seed in range(3):
-        model = HDBSCAN(100, min_samples=10, n_prototypes=400, random_state=seed).fit(X)
-        assert model.n_clusters_ <= 3
-        assert (model.labels_[:9000] >= 0).all()
-
-
 @pytest.mark.parametrize("n_prototypes", [2000, 100])
 def test_rows_in_one_place(n_prototypes):
     X = np.ones((300, 2))
@@ -526,17 +452,6 @@ def test_all_noise_is_said():
     assert (pickle.loads(pickle.dumps(model)).predict(X) == -1).all()
 
 
-def test_duplicates_in_masses():
-    X = np.repeat([[0.0, 0.0], [4.0, 4.0]], 500, axis=0)
-    for n_prototypes in (2000, 100):
-        labels = (
-            HDBSCAN(50, min_samples=5, n_prototypes=n_prototypes, random_state=0).fit(X).labels_
-        )
-        assert len(set(labels[:500])) == len(set(labels[500:])) == 1
-        assert labels[0] != labels[500]
-        assert labels.min() == 0
-
-
 @pytest.mark.parametrize(
     ("params", "match"),
     [
@@ -553,14 +468,6 @@ def test_duplicates_in_masses():
 def test_bad_parameters_of_hdbscan(params, match):
     with pytest.raises(ValueError, match=match):
         HDBSCAN(**params).fit(blobs(30)[0])
-
-
-def test_min_samples_counts_weights():
-    X = blobs(4, 2, 4)[0]
-    model = HDBSCAN(min_samples=5).fit(X, sample_weight=np.full(4, 10))
-    assert_array_equal(model.labels_, HDBSCAN(min_samples=5).fit(np.repeat(X, 10, 0)).labels_[::10])
-    with pytest.raises(ValueError, match=r"min_samples \(5\).*n_samples=4 "):
-        HDBSCAN(min_samples=5).fit(blobs(30)[0], sample_weight=np.arange(30) < 4)
 
 
 @pytest.mark.parametrize("n_prototypes", [2000, 300])
@@ -592,16 +499,6 @@ def test_a_number_of_density_clusters(n_prototypes, tmp_path):
         model.cut(5, most=4)
 
 
-@settings(max_examples=5)
-@given(lengths=row_chunks(3000))
-def test_chunks_do_not_change_a_number_of_density_clusters(lengths):
-    X, _ = noisy(3000)
-    model = HDBSCAN(n_clusters=6, n_prototypes=300, random_state=3)
-    one, many = clone(model).fit(X), model.fit(chunked(X, lengths))
-    assert_array_equal(many.labels_.compute(), one.labels_)
-    assert_allclose(many.outlier_scores_.compute(), one.outlier_scores_, atol=1e-6)
-
-
 @pytest.mark.parametrize("n_prototypes", [400, 5000])
 def test_outlier_scores_of_a_number_of_clusters_tell_noise(n_prototypes):
     X, truth = (part[:3400] for part in noisy(4000))
@@ -612,31 +509,6 @@ def test_outlier_scores_of_a_number_of_clusters_tell_noise(n_prototypes):
     found = np.where(model.outlier_scores_ > 0.7, -1, model.labels_)
     assert (found[~planted] < 0).mean() > 0.8
     assert (found[planted] < 0).mean() < 0.1
-
-
-def test_as_many_clusters_as_rows():
-    X = np.random.default_rng(0).normal(size=(30, 2))
-    for k in (1, 2, 13, 30):
-        assert len(np.unique(HDBSCAN(n_clusters=k).fit(X).labels_)) == k
-    with pytest.raises(ValueError, match="n_clusters=31 must be at most n_samples=30"):
-        HDBSCAN(n_clusters=31).fit(X)
-    for n_prototypes in (20, 2000):
-        model = HDBSCAN(n_clusters=3, n_prototypes=n_prototypes, random_state=0)
-        with pytest.warns(ConstraintWarning, match="each leaf is a cluster"):
-            model.fit(np.ones((30, 2)))
-        assert model.n_clusters_ == 1
-
-
-def test_neither_order_nor_repetition_changes_a_number_of_density_clusters():
-    for seed in range(3):
-        rng = np.random.default_rng(seed)
-        X = rng.integers(0, 9, (60, 2)).astype(float)  # ties
-        weight = rng.integers(0, 4, 60)
-        repeated = np.repeat(np.arange(60), weight)
-        order = rng.permutation(len(repeated))
-        labels = HDBSCAN(n_clusters=4).fit(X, sample_weight=weight).labels_
-        found = HDBSCAN(n_clusters=4).fit(X[repeated[order]]).labels_
-        assert adjusted_rand_score(found, labels[repeated[order]]) == 1.0
 
 
 @pytest.mark.parametrize(
@@ -730,15 +602,6 @@ def test_rows_of_many_features_get_scikit_learns_labels(seed):
     assert_array_equal(model.labels_, expected.labels_)
     apart = ((X[:, None] - X) ** 2).sum(axis=2)
     assert_array_equal(model.score_samples(X), (apart <= eps * eps).sum(axis=1))
-
-
-def test_many_features_on_a_cluster(client, small_boxes):
-    X = np.concatenate([blobs(500, p=6, seed=0)[0], blobs(500, p=6, seed=1)[0] + 60.0])
-    expected = peers.DBSCAN(eps=2.5).fit(X).labels_
-    assert expected.max() > 0
-    model = DBSCAN(2.5).fit(chunked(X, (300, 300, 400)))
-    assert model.history_[0]["objective"] < len(X)  # rows of the fullest of several boxes
-    assert_array_equal(model.labels_.compute(), expected)
 
 
 @settings(max_examples=40)
@@ -883,17 +746,6 @@ def test_checkpoint_of_a_finished_fit(tmp_path, small_boxes):
     assert_array_equal(again.labels_.compute(), labels)
 
 
-def test_lazy_labels_stay_when_another_fit_begins_beside_the_checkpoint(tmp_path, small_boxes):
-    path, (X, other) = tmp_path / "fit", (blobs(500, p=2, seed=seed)[0] for seed in (0, 1))
-    model = DBSCAN(0.5, checkpoint=path).fit(chunked(X, (100,) * 5))
-    path.unlink()
-    later = DBSCAN(0.5, checkpoint=path).fit(chunked(other, (100,) * 5))
-    for fitted, rows in ((model, X), (later, other)):
-        assert_array_equal(fitted.labels_.compute(), peers.DBSCAN(eps=0.5).fit(rows).labels_)
-    del model, later, fitted
-    assert list(tmp_path.iterdir()) == [path]
-
-
 @pytest.mark.skipif(os.name == "nt", reason="files are not locked there")
 def test_two_fits_do_not_share_a_folder(tmp_path):
     with (
@@ -945,29 +797,6 @@ def test_no_row_is_dense():
 
 
 # Maps and tables
-
-
-def test_noise_is_a_class_of_its_own():
-    from daskclust.app.report.summary import legend_of
-
-    X, _ = noisy(1000, p=2)
-    for model in (HDBSCAN(20).fit(X), DBSCAN(0.5).fit(X)):
-        legend, k = legend_of(model), model.n_clusters_
-        assert legend.codes == tuple(range(k + 1))
-        assert legend.names[-1] == "noise"
-        assert legend.is_of_clusters
-        values = legend.encode(model.labels_)
-        assert_array_equal(values, np.where(model.labels_ < 0, k, model.labels_))
-
-
-def test_a_model_without_predict_is_refused_by_the_command(tmp_path, capsys):
-    from daskclust.app.cli import main
-
-    DBSCAN(3.0).fit(blobs(500, p=2)[0]).save(tmp_path / "m.zarr")
-    (tmp_path / "t.csv").write_text("a,b\n1,2\n")
-    arguments = ["predict", str(tmp_path / "t.csv"), "--model", str(tmp_path / "m.zarr")]
-    assert main([*arguments, "--output", str(tmp_path / "out.csv")]) == 1
-    assert "labels the rows of its fit alone" in capsys.readouterr().err
 
 
 # Pictures and choices
@@ -1034,16 +863,6 @@ def test_a_tree_tells_how_many_clusters(criterion):
     assert np.isnan(found.scores[0])
     assert adjusted_rand_score(found.estimators[2].labels_, truth) == 1.0
     assert found.details["agreement"].shape == (10, 7)
-
-
-def test_a_tree_of_six_places_has_six_clusters():
-    from daskclust.selection import choose_n_clusters
-
-    X = np.repeat(np.random.default_rng(0).normal(size=(6, 2)), 20, axis=0)
-    found = choose_n_clusters(
-        AgglomerativeClustering(), X, range(1, 7), method="tree", random_state=0
-    )
-    assert found.best_value == 6
 
 
 def test_bad_choices_by_a_tree():

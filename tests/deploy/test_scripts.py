@@ -53,13 +53,6 @@ def test_shellcheck_finds_nothing(path):
     assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.parametrize("name", ["jobqueue.py", "runner.py"])
-def test_help_of_programs(name):
-    done = run(sys.executable, DEPLOY / "slurm" / name, "--help")
-    assert done.returncode == 0, done.stderr
-    assert "--n-clusters" in done.stdout
-
-
 @pytest.fixture(scope="module")
 def work(tmp_path_factory):
     folder = tmp_path_factory.mktemp("work")

@@ -8,7 +8,6 @@ import dask
 import numpy as np
 import pandas as pd
 import pytest
-from distributed import Client, LocalCluster
 from helpers import chunks_of
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
@@ -103,24 +102,6 @@ def test_chunks_schedulers_and_containers_do_not_change_the_choice():
         np.testing.assert_allclose(choose(x), expected, rtol=1e-9)
     with dask.config.set(scheduler="threads"):
         np.testing.assert_allclose(choose(chunked(SPARSE, 33)), expected, rtol=1e-9)
-
-
-@pytest.mark.slow
-def test_the_same_on_a_cluster_of_processes():
-    def choose(x):
-        return choose_sparsity(SparseKMeans(3), x, grid=[1.3, 2.0], n_references=2, random_state=1)
-
-    expected = choose(SPARSE)
-    with (
-        LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
-        ) as cluster,
-        Client(cluster),
-    ):
-        found = choose(chunked(SPARSE, 50))
-        labels = found.best_estimator.labels_.compute()
-    np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-9)
-    np.testing.assert_array_equal(labels, expected.best_estimator.labels_)
 
 
 def test_a_sample_stands_in_for_data_that_are_too_large(monkeypatch):
@@ -255,14 +236,6 @@ def test_the_gap_of_k_is_its_definition_on_boxes():
         assert found.standard_errors[g] == pytest.approx(np.std(logs) * np.sqrt(1.5), rel=1e-6)
 
 
-def test_noise_is_one_cluster_by_the_gap():
-    noise = np.random.default_rng(1).uniform(size=(400, 2))
-    found = choose_n_clusters(
-        KMeans(), noise, [1, 2, 3, 4], criterion="gap", n_references=8, random_state=0
-    )
-    assert found.one_se_value == 1
-
-
 @pytest.mark.parametrize("missing", [False, True])
 def test_bic_is_that_of_mixtures_and_shares_passes(missing):
     data = BLOBS.copy()
@@ -279,19 +252,6 @@ def test_bic_is_that_of_mixtures_and_shares_passes(missing):
 
 
 # A price of clusters.
-
-
-def test_a_suggested_delta_is_that_of_dpmeans():
-    for x in (BLOBS, chunked(BLOBS), pd.DataFrame(BLOBS)):
-        delta = suggest_delta(x, 4)
-        model = DPMeans(n_clusters_hint=4).fit(x)
-        assert delta == pytest.approx(model.delta_, rel=1e-12)
-        assert model.n_clusters_ in (3, 4, 5)
-    weight = np.ones(401)
-    weight[400] = 0
-    far = np.r_[BLOBS, [[1e5, 1e5]]]
-    assert suggest_delta(far, 4, sample_weight=weight) == pytest.approx(delta)
-    assert suggest_delta(far, 1) > 1e9
 
 
 # The result.
@@ -365,14 +325,6 @@ def test_numbers_that_cannot_be_tried_are_refused(ks, message):
         choose_n_clusters(KMeans(), BLOBS, ks)
 
 
-def test_data_without_any_cluster_have_no_gap():
-    with (
-        pytest.warns(ConvergenceWarning),
-        pytest.raises(ValueError, match="no feature separates the clusters"),
-    ):
-        choose_sparsity(SparseKMeans(1), SPARSE, grid=[2.0], n_references=2)
-
-
 def test_nan_is_named_and_prices_out_of_range_are_refused():
     bad = BLOBS.copy()
     bad[11, 1] = np.nan
@@ -387,13 +339,6 @@ def test_nan_is_named_and_prices_out_of_range_are_refused():
         suggest_delta(np.repeat([[0.0], [1.0]], 5, axis=0), 3)
     with pytest.raises(ValueError, match="n_clusters == 0, must be >= 1"):
         suggest_delta(BLOBS, 0)
-
-
-def test_what_fits_warn_of_is_said_once():
-    rows = np.r_[np.zeros((30, 4)), np.ones((30, 4))]
-    with pytest.warns(ConvergenceWarning) as caught:
-        choose_sparsity(SparseKMeans(2), rows, grid=[1.2, 1.2, 1.2000001], n_references=2)
-    assert len({str(w.message) for w in caught}) == len(caught)
 
 
 # Estimators with a fit of their own, and fits inside fits.

@@ -130,14 +130,6 @@ def test_as_many_passes_as_the_longest_fit_and_one() -> None:
     assert found.passes <= 5 + 2 + 8 + 1  # iterations, survey and end, start, agreement
 
 
-def test_the_true_number_is_the_most_stable() -> None:
-    found = choose_n_clusters(KMeans(), blobs(), range(1, 7), criterion="stability", random_state=0)
-    assert found.best_value == 3
-    assert np.isnan(found.scores[0])
-    assert found.details["agreement"].shape == (10, 6)
-    assert (found.standard_errors[1:] >= 0).all()
-
-
 @pytest.mark.parametrize(
     "estimator",
     [

@@ -11,7 +11,6 @@ import pytest
 import xarray
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.exceptions import NotFittedError
-from sklearn.metrics import adjusted_rand_score
 
 import daskclust
 from daskclust import LabelSpreading, open_cube
@@ -106,28 +105,7 @@ def test_cells_are_those_of_brute_force() -> None:
     assert_array_equal(table.vain, x[vain])
 
 
-def test_points_that_are_no_rows_are_not_met() -> None:
-    x, _ = blobs()
-    request = CellRequest(as_it_is, x[:3], np.empty(0, np.int64), np.array([[99.0, 99.0], x[5]]))
-    assert open_rows(x).reduce(CELLS, request).met.tolist() == [False, True]
-
-
 # From end to end
-
-
-def test_from_nothing_to_many() -> None:
-    x, truth = blobs()
-    rows = suggest_labels(x, 6, random_state=0)
-    assert rows.dtype == np.int64
-    assert len(set(truth[rows])) == 6  # a row of each group
-    known = rows
-    for _ in range(3):
-        more = suggest_labels(x, 9, y=(known, truth[known]), random_state=0)
-        assert len(set(more)) == 9
-        assert not np.isin(more, known).any()
-        known = np.concatenate([known, more])
-    model = LabelSpreading(random_state=0).fit(x, (known, truth[known]))
-    assert adjusted_rand_score(truth, model.labels_) > 0.98
 
 
 def test_labels_as_an_array_as_rows_and_as_text_are_the_same() -> None:
@@ -218,26 +196,6 @@ def test_a_cube_whose_pixels_do_not_depend_on_its_blocks() -> None:
     assert_array_equal(*found)
 
 
-def test_as_many_as_there_are() -> None:
-    x, truth = blobs()
-    rows = np.arange(0, N, 6)
-    all_others = suggest_labels(x, N - len(rows), y=(rows, truth[rows]), random_state=0)
-    assert_array_equal(np.sort(np.concatenate([rows, all_others])), np.arange(N))
-
-
-def test_one_class_so_far_explores() -> None:
-    x, truth = blobs()
-    rows = suggest_labels(x, 8, y=(np.flatnonzero(truth == 0)[:1], [0]), random_state=0)
-    assert len(set(truth[rows]) - {0}) == 5
-
-
-def test_labeled_rows_in_one_place_of_the_space() -> None:
-    """The second column is noise beyond what the space keeps."""
-    x = np.column_stack([np.arange(60.0) % 20, 1e-9 * (np.arange(60) >= 30)])
-    model = LabelSpreading(views="raw", random_state=0).fit(x, ([0, 20, 40, 7], [0, 0, 0, 1]))
-    assert len(suggest_labels(x, 5, model=model, random_state=0)) == 5
-
-
 # Rows that must not be asked about
 
 
@@ -286,15 +244,6 @@ def test_all_forms_of_what_is_excluded_are_the_same() -> None:
     assert_array_equal(
         suggest_labels(x, 9, exclude=[], random_state=0), suggest_labels(x, 9, random_state=0)
     )
-
-
-def test_a_labeled_row_may_be_excluded() -> None:
-    x, truth = blobs()
-    rows = np.arange(0, N, 60)
-    model = LabelSpreading(random_state=0).fit(x, (rows, truth[rows]))
-    # All labeled rows are met, though they do not count.
-    found = suggest_labels(x, 9, model=model, exclude=rows, random_state=0)
-    assert not np.isin(found, rows).any()
 
 
 def test_a_lazy_mask_takes_one_pass_of_its_own() -> None:
@@ -381,18 +330,6 @@ def test_exclude_that_cannot_be_used(exclude, message: str) -> None:
         suggest_labels(x, 3, exclude=exclude)
 
 
-def test_more_than_there_are_rows() -> None:
-    x, truth = blobs()
-    with pytest.raises(ValueError, match=r"n must be between 1 and 600, .*got 601"):
-        suggest_labels(x, N + 1)
-    with pytest.raises(ValueError, match="X must have rows to ask for"):
-        suggest_labels(x, 1, y=truth)
-    with pytest.raises(ValueError, match="X must have rows to ask for"):
-        suggest_labels(np.zeros((20, 2)), 1, y=([0], [3]))  # all equal to a labeled row
-    with pytest.raises(ValueError, match="n == 0"):
-        suggest_labels(x, 0)
-
-
 def test_unknown_rows() -> None:
     x, _ = blobs()
     for row in (-1, N):
@@ -417,14 +354,6 @@ def test_models_that_do_not_fit() -> None:
     with pytest.raises(ValueError, match="more labels than it stores"):
         suggest_labels(x, 3, model=many)
     assert suggest_labels(x, 3, model=many, y=(np.arange(50), truth[:50])).min() >= 50
-
-
-@pytest.mark.parametrize("lazy", [False, True])
-def test_nan_is_named(lazy: bool) -> None:
-    x, _ = blobs()
-    x[407, 1] = np.nan
-    with pytest.raises(ValueError, match="NaN"):
-        suggest_labels(da.from_array(x, chunks=(100, 2)) if lazy else x, 3)
 
 
 # What a batch would bring
@@ -470,10 +399,3 @@ def test_the_expected_gain_falls_as_labels_come() -> None:
         changes.append(gain.changed[-1])
     assert changes[0] > changes[2]
     assert changes[2] < 0.05
-
-
-def test_nothing_is_expected_without_labels() -> None:
-    x, _ = blobs()
-    for y in (None, ([3], [-1])):
-        with pytest.raises(ConstraintError, match="at least one label"):
-            expected_gain(x, 3, y=y)

@@ -11,7 +11,6 @@ from numpy.testing import assert_array_equal
 from sklearn.metrics import adjusted_rand_score
 
 from daskclust import PCKMeans, PCSKMeans, SpectralClustering, open_cube
-from daskclust.exceptions import ConstraintError
 from daskclust.selection import suggest_pairs
 from daskclust.semisupervised.active_learning import (
     Answers,
@@ -159,43 +158,4 @@ def test_a_cube() -> None:
     assert 0 <= pairs.min() <= pairs.max() < cube.n_valid
 
 
-def test_all_pairs_of_few_rows() -> None:
-    x = np.array([[0.0], [1.0], [5.0], [9.0]])
-    pairs = suggest_pairs(x, 6, random_state=0)
-    assert {tuple(p) for p in pairs.tolist()} == set(combinations(range(4), 2))
-    rest = suggest_pairs(x, 1, must_link=[(0, 1)], cannot_link=[(0, 2), (0, 3)], random_state=0)
-    # Row 1 is as row 0 is; only rows 2 and 3 are not compared.
-    assert rest.tolist() == [[2, 3]]
-
-
 # Bad input
-
-
-def test_more_than_can_be_asked() -> None:
-    x = np.array([[0.0], [1.0], [5.0], [9.0]])
-    with pytest.raises(ValueError, match="n must be at most 6, the pairs of 4 rows, got 7"):
-        suggest_pairs(x, 7)
-    with pytest.raises(ValueError, match="n must be at most 1, the number of pairs"):
-        suggest_pairs(x, 2, must_link=[(0, 1)], cannot_link=[(0, 2), (0, 3)])
-    with pytest.raises(ValueError, match="n == 0"):
-        suggest_pairs(x, 0)
-
-
-@pytest.mark.parametrize("value", [1e160, -1.7e308])
-def test_values_whose_squares_overflow_are_refused(value: float) -> None:
-    x, _ = groups()
-    x = x.copy()
-    x[5, 1] = value
-    for given in (x, da.from_array(x, chunks=(50, x.shape[1]))):
-        with pytest.raises(
-            ValueError, match=r"Column 1 of X has absolute values up to.*squared distances"
-        ):
-            suggest_pairs(given, 2, random_state=0)
-
-
-def test_pairs_that_cannot_be() -> None:
-    x, _ = groups()
-    with pytest.raises(ConstraintError, match=str(N)):
-        suggest_pairs(x, 3, must_link=[(0, N)])
-    with pytest.raises(ConstraintError):
-        suggest_pairs(x, 3, cannot_link=[(5, 5)])

@@ -14,19 +14,18 @@ from helpers import moons, spread_by_less
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
-from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
+from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.mixture import GaussianMixture
 from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
-from sklearn.utils import get_tags
 
 import daskclust
 from daskclust import LabelSpreading
 from daskclust.exceptions import ConstraintWarning, ModelFormatError
-from daskclust.semisupervised import node_labels, spreading
+from daskclust.semisupervised import spreading
 from daskclust.semisupervised.active_learning import Doubt
 from daskclust.semisupervised.classifiers import (
     Linear,
@@ -104,24 +103,6 @@ def test_without_a_classifier_there_is_the_graph_alone() -> None:
     assert alone.views[0].graphs[0].probabilities.tolist() == (
         model._posterior.views[0].graphs[0].probabilities.tolist()
     )
-
-
-def test_trees_take_over_where_the_graph_is_blind() -> None:
-    X, truth = noisy(columns=16)
-    y = some(truth, 100)
-    alone = LabelSpreading(random_state=0, classifier=None).fit(X, y)
-    model = LabelSpreading(random_state=0).fit(X, y)
-    assert isinstance(model.classifier_, ExtraTreesClassifier)
-    losses = model.left_out_log_loss_
-    # The mixture is drawn to the graph, and may be behind the trees alone.
-    assert max(losses["mixture"], losses["classifier"]) < losses["spread"]
-    assert model.mixing_weights_[1] > model.mixing_weights_[0]
-    new, known = noisy(seed=1, columns=16)
-    assert model.score(new, known) > alone.score(new, known) + 0.05
-    last = model.history_[-1]
-    assert last["advice"].startswith("Trees predict better than the spread labels")
-    assert last["mixing_weights"] == model.mixing_weights_.tolist()
-    assert last["left_out_log_loss"] == losses
 
 
 def test_left_out_losses_are_those_of_models_that_never_saw_the_labels(
@@ -230,11 +211,6 @@ def test_probabilities_that_are_none_are_an_error() -> None:
         model.predict(np.full((2, 6), 99.0))
 
 
-def test_tags_tell_whether_values_may_be_missing() -> None:
-    for classifier, taken in (("trees", True), (None, True), (LogisticRegression(), False)):
-        assert get_tags(LabelSpreading(classifier=classifier)).input_tags.allow_nan == taken
-
-
 @pytest.mark.usefixtures("less")
 def test_a_checkpoint_serves_any_classifier(tmp_path: Path) -> None:
     X, truth = noisy()
@@ -289,15 +265,6 @@ def test_a_classifier_that_needs_more_labels_says_so() -> None:
         LabelSpreading(30, classifier=CalibratedClassifierCV(SVC())).fit(X, (rows, truth[rows]))
 
 
-def test_rows_that_are_all_equal_have_the_shares_of_their_labels() -> None:
-    X = np.ones((100, 3))
-    model = LabelSpreading(random_state=0).fit(X, ([0, 1, 2, 3], [0, 0, 0, 1]))
-    assert model.mixing_weights_.tolist() == [1.0, 0.0]
-    found = model.predict_proba(X)
-    assert_array_equal(found, np.broadcast_to(found[0], found.shape))
-    assert (model.predict(X) == 0).all()
-
-
 @pytest.mark.parametrize(
     ("rows", "labels", "fitted"),
     [
@@ -321,22 +288,6 @@ def test_too_few_labels_leave_the_graph_alone(rows: list, labels: list, fitted: 
 
 
 @pytest.mark.usefixtures("less")
-def test_two_rows_of_each_class_leave_a_fold_of_one_class() -> None:
-    X, truth = moons()
-    y = (np.array([0, 1, 300, 301]), truth[[0, 1, 300, 301]])
-    for classifier in ("trees", LogisticRegression()):
-        model = LabelSpreading(random_state=0, classifier=classifier).fit(X, y)
-        assert np.isfinite(list(model.left_out_log_loss_.values())).all()
-
-
-def test_constant_features_say_nothing() -> None:
-    X, truth = noisy()
-    X[:, 1:] = 7.0
-    model = LabelSpreading(random_state=0).fit(X, some(truth, 40))
-    assert (model.labels_ == truth).mean() > 0.95
-
-
-@pytest.mark.usefixtures("less")
 def test_rows_of_weight_zero_and_their_class_teach_nothing() -> None:
     X, truth = noisy()
     rows, labels = some(truth, 80)
@@ -347,14 +298,6 @@ def test_rows_of_weight_zero_and_their_class_teach_nothing() -> None:
     assert model.classes_.tolist() == [0, 1, 2]
     assert model.classifier_.classes_.tolist() == [0, 2]
     assert (model.predict(X) != 1).all()
-
-
-def test_a_number_of_labels_is_drawn_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node_labels, "TRAINING_ROWS", 50)
-    X, truth = noisy()
-    model = LabelSpreading(20, random_state=0).fit(X, some(truth, 200))
-    assert "were trained by 50 of 200 labels" in model.history_[-1]["advice"]
-    assert len(model.classifier_.estimators_) == 100
 
 
 def test_equal_rows_are_in_one_fold() -> None:
@@ -528,22 +471,6 @@ def test_rows_that_miss_values_begin_with_the_graph(gaps: float) -> None:
     assert_allclose(found.weights, [gaps, 1 - gaps], atol=1e-3)
 
 
-def test_the_share_of_labeled_rows_with_gaps_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = []
-    mix = spreading.mix
-
-    def watched(*arguments: Any) -> Any:
-        seen.append(arguments[4])
-        return mix(*arguments)
-
-    monkeypatch.setattr(spreading, "mix", watched)
-    x, y = noisy(300)
-    rows, codes = some(y, 30)
-    x[rows[:6], 1] = np.nan
-    LabelSpreading(random_state=0).fit(x, (rows, codes))
-    assert seen == [pytest.approx(0.2)]
-
-
 def test_parts_that_all_err_leave_doubt_and_not_the_first_class() -> None:
     known = np.eye(2)[np.arange(400) % 2]
     wrong = 0.999 - 0.998 * known
@@ -572,13 +499,3 @@ def test_linear_functions_do_not_go_on_far_beyond_the_labeled_rows() -> None:
     assert_array_equal(learned.by_linear(inside), learned.linear.predict_proba(inside))
     for rows in (far, near, inside):
         assert_allclose(learned.predict_proba(rows), fitted.predict_proba(rows), atol=1e-9)
-
-
-def test_exponent_of_labels_that_are_more_certain_than_their_probabilities():
-    known = np.eye(2)[np.arange(40) % 2]
-    right = 0.7 * known + 0.3 * (1 - known)
-    wrong = np.where(np.arange(40)[:, None] % 10 < 3, 1 - right, right)  # 30 % are wrong
-    assert spreading.exponent_of_graph(right, known) > 2.0
-    # Probabilities of 0.7 that are right in 70 % of the cases are calibrated.
-    assert spreading.exponent_of_graph(wrong, known) == 1.0
-    assert spreading.exponent_of_graph(right[:2], known[:2]) < 2.0  # few labels change little

@@ -54,20 +54,6 @@ def test_labels_travel_where_values_are_missing(views, tmp_path):
     np.testing.assert_array_equal(loaded.predict_proba(new), shares)
 
 
-def test_clusters_are_found_where_values_are_missing(tmp_path):
-    X, classes, _ = make()
-    model = SpectralClustering(2, n_prototypes=60, random_state=0).fit(X)
-    assert adjusted_rand_score(classes, model.labels_) > 0.7
-    linked = SpectralClustering(2, n_prototypes=60, random_state=0)
-    i, j = np.flatnonzero(classes == 0)[:2], np.flatnonzero(classes == 1)[:2]
-    linked.fit(X, must_link=[i], cannot_link=np.column_stack([i, j]))
-    assert adjusted_rand_score(classes, linked.labels_) > 0.7
-    model.save(tmp_path / "model.zarr")
-    new, _, _ = make(seed=5)
-    loaded = daskclust.load(tmp_path / "model.zarr")
-    np.testing.assert_array_equal(loaded.predict(new), model.predict(new))
-
-
 @pytest.mark.parametrize("make_model", [LabelSpreading, SpectralClustering])
 def test_any_chunks_give_the_same(make_model):
     X, classes, _ = make()
@@ -79,15 +65,6 @@ def test_any_chunks_give_the_same(make_model):
         found = make_model(**size).fit(lazy, *given).labels_
         assert isinstance(found, da.Array)
         np.testing.assert_array_equal(found.compute(), whole)
-
-
-def test_complete_rows_are_seen_as_ever():
-    _, classes, X = make()
-    auto = LabelSpreading(40, random_state=0).fit(X, known(classes))
-    standard = LabelSpreading(40, views="standard", random_state=0).fit(X, known(classes))
-    np.testing.assert_array_equal(auto.predict_proba(X), standard.predict_proba(X))
-    with pytest.raises(ValueError, match="contains NaN"):
-        auto.predict(np.full((1, 6), np.nan))
 
 
 def test_a_row_without_any_value_is_told_and_nothing_is_said_of_it():

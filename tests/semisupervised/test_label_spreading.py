@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -62,16 +61,6 @@ def test_two_labels_tell_circles_of_200_rows_apart(seed: int) -> None:
     rows = [int(np.flatnonzero(truth == c)[0]) for c in (0, 1)]
     model = LabelSpreading(random_state=seed).fit(X, (rows, [0, 1]))
     assert_array_equal(model.labels_, truth)
-
-
-def test_labels_travel_where_straight_lines_fail() -> None:
-    X, truth = moons()
-    model = LabelSpreading(random_state=0).fit(X, few(truth))
-    assert (model.labels_ == truth).mean() > 0.98
-    plain = KMeans(2, random_state=0).fit(X)
-    assert adjusted_rand_score(truth, plain.labels_) < 0.5
-    new, known = moons(seed=1)
-    assert model.score(new, known) > 0.98
 
 
 def of_moons(X: Any) -> LabelSpreading:
@@ -168,21 +157,6 @@ def test_passes_are_few_and_counted() -> None:
     assert scheduler.calls == model.history_[-1]["passes"] == 4
 
 
-def test_text_classes_tables_and_every_form_of_labels() -> None:
-    X, truth = moons()
-    names = np.array(["lower", "upper"])[truth]
-    rows, _ = few(truth)
-    whole = np.full(N, -1, dtype=object)
-    whole[rows] = names[rows]
-    expected = LabelSpreading(random_state=0).fit(X, (rows, names[rows]))
-    assert expected.classes_.tolist() == ["lower", "upper"]
-    for y in (whole, da.from_array(whole.astype(str), chunks=100)):
-        assert_array_equal(LabelSpreading(random_state=0).fit(X, y).labels_, expected.labels_)
-    lazy = expected.predict(da.from_array(X, chunks=(250, 2)))
-    assert lazy.dtype == expected.classes_.dtype
-    assert_array_equal(lazy.compute(), expected.predict(X))
-
-
 def test_probabilities_sum_to_one_and_give_the_labels_and_the_margin() -> None:
     X, truth = moons()
     model = LabelSpreading(random_state=0).fit(X, few(truth))
@@ -211,15 +185,6 @@ def test_equal_rows_with_different_labels_are_one_node_of_two_classes() -> None:
     assert (model.predict(X[:N]) == truth).mean() > 0.9
 
 
-def test_one_class_and_one_label_a_class() -> None:
-    X, truth = moons()
-    with pytest.warns(ConstraintWarning, match="No label reaches"):
-        model = LabelSpreading(random_state=0).fit(X, ([3], [7]))
-    assert set(model.labels_.tolist()) == {7}
-    assert_array_equal(model.margin(X), 1.0)
-    assert (LabelSpreading(random_state=0).fit(X, few(truth, 1)).labels_ == truth).mean() > 0.9
-
-
 def test_nodes_that_no_label_reaches_are_reported() -> None:
     rng = np.random.default_rng(0)
     X = np.concatenate([rng.normal(size=(200, 2)) + at for at in ([0, 0], [500, 0], [0, 500])])
@@ -243,28 +208,6 @@ def test_rows_that_no_label_reaches_have_a_margin_of_zero(third: float, tmp_path
         assert_array_equal(margin[600:], 0.0)
         assert margin[:600].min() > 0.5
         assert_array_equal(one.predict_proba(X[600:]), 0.5)
-
-
-def test_of_a_scene_the_view_that_no_label_reaches_is_named() -> None:
-    rng = np.random.default_rng(0)
-    spectra = np.array([[1.0, 2, 3, 4, 5], [5.0, 4, 3, 2, 1]])
-    truth = np.arange(20)[:, None] * np.ones(26, int) // 10
-    values = 100 * spectra[truth] + rng.normal(size=SCENE)
-    # Behind a gap the light is another: the same angles, other values.
-    values[:, 21:] *= 50
-    values[:, 20] = 0
-    cube = opened(values.astype(np.float32), SCENE[:2])
-    labels = np.full(truth.shape, -1)
-    labels[2, 3:6], labels[15, 10:13] = 0, 1
-    with pytest.warns(ConstraintWarning, match=r"in view 'raw' \(about 100 rows, 20\.0% of"):
-        model = LabelSpreading(views=("angle", "raw"), random_state=0).fit(cube, labels)
-    record = model.history_[-1]
-    n_sets = len(record["nodes"]) // 2
-    assert record["unreached_rows"] == n_sets * [0.0] + n_sets * [100.0]
-    assert not any(record["unreached_nodes"][:n_sets])
-    # The angle knows them.
-    found = np.asarray(cube.to_map(model.labels_))
-    assert (found[:, 21:] == truth[:, 21:]).all()
 
 
 def test_a_fit_without_labels_says_what_to_give() -> None:
@@ -300,14 +243,6 @@ def test_from_two_labels_to_one_on_every_row(each: int) -> None:
     # The number of nodes is bounded by the number of prototypes.
     assert max(model.history_[-1]["nodes"]) <= 3 * k
     assert model._posterior.has_other_labels == (len(rows) > 2 * k)
-
-
-def test_a_label_on_every_row_with_duplicates() -> None:
-    X, truth = moons(2000)
-    X, truth = np.repeat(X, 2, axis=0), np.repeat(truth, 2)
-    model = LabelSpreading(50, random_state=0).fit(X, truth)
-    assert_array_equal(model.labels_, truth)
-    assert model.score(X, truth) > 0.99
 
 
 @pytest.mark.parametrize(

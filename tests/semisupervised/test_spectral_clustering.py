@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.datasets import make_blobs, make_circles
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
 
 import daskclust
@@ -47,17 +46,6 @@ def test_two_moons_are_told_apart() -> None:
     assert_array_equal(SpectralClustering(2, random_state=0).fit_predict(X), model.labels_)
 
 
-@pytest.mark.parametrize("n", [200, 500])
-def test_circles_of_few_rows_are_told_apart(n: int) -> None:
-    for seed in range(3):
-        X, truth = make_circles(n, factor=0.5, noise=0.05, random_state=seed)
-        model = SpectralClustering(2, random_state=seed).fit(X)
-        assert adjusted_rand_score(truth, model.labels_) == 1.0
-        # All rows are nodes.
-        assert model.history_[-1]["nodes"] == [n]
-        assert len(model.prototypes_) == n
-
-
 def test_more_rows_than_nodes_are_represented_by_prototypes() -> None:
     X, truth = make_circles(5200, factor=0.5, noise=0.05, random_state=0)
     model = SpectralClustering(2, random_state=0).fit(X)
@@ -83,43 +71,12 @@ def test_any_chunks_and_scheduler_give_the_model_of_one_block(
         assert_array_equal(model.embedding_, expected.embedding_)
 
 
-def test_a_scene_gets_the_same_map_however_it_is_cut() -> None:
-    rng = np.random.default_rng(0)
-    truth = np.zeros((20, 26), int)
-    truth[:, 13:] = 1
-    values = rng.uniform(100, 1000, (2, 5))[truth] + rng.normal(scale=40, size=(20, 26, 5))
-    values = values.clip(1).astype(np.int16)
-    values[3, 4] = 0
-
-    def fitted(chunks: tuple[int, int]) -> np.ndarray:
-        cube = open_cube(values, dims=("y", "x", "band"), chunks=chunks, nodata=0)
-        model = SpectralClustering(2, random_state=0).fit(cube)
-        assert_array_equal(model.predict(cube).compute(), model.labels_.compute())
-        return np.asarray(cube.to_map(model.labels_))
-
-    with dask.config.set(scheduler="synchronous"):
-        expected = fitted((20, 26))
-        for chunks in ((7, 5), (20, 4), (1, 26)):
-            assert_array_equal(fitted(chunks), expected)
-    assert adjusted_rand_score(truth[expected >= 0], expected[expected >= 0]) == 1.0
-
-
 @pytest.mark.slow
 def test_on_a_cluster_of_processes(client: object) -> None:
     X, _ = moons()
     expected = SpectralClustering(2, random_state=0).fit(X)
     model = SpectralClustering(2, random_state=0).fit(da.from_array(X, chunks=(170, 2)))
     assert_array_equal(model.labels_.compute(), expected.labels_)
-
-
-def test_many_clusters_have_enough_prototypes() -> None:
-    centers = 7.0 * np.indices((12, 10)).reshape(2, -1).T
-    X, truth = make_blobs(6000, centers=centers, random_state=0)
-    model = SpectralClustering(120, random_state=0).fit(X)
-    assert len(model.prototypes_) == 1200
-    assert adjusted_rand_score(truth, model.labels_) > 0.99
-    few = SpectralClustering(120, n_prototypes=400, random_state=0).fit(X)
-    assert adjusted_rand_score(truth, few.labels_) < 0.95
 
 
 @pytest.mark.parametrize("linked", [False, True])
@@ -265,13 +222,6 @@ def test_contradictions_and_absent_rows_are_reported() -> None:
         SpectralClustering(2, random_state=0).fit(X, must_link=[[4, 5]], sample_weight=weight)
 
 
-def test_fewer_distinct_rows_than_clusters() -> None:
-    X = np.repeat([[0.0, 1.0], [1.0, 0.0]], 30, axis=0)
-    with pytest.warns(ConvergenceWarning, match=r"distinct clusters \(2\)"):
-        model = SpectralClustering(3, random_state=0).fit(X)
-    assert adjusted_rand_score(np.repeat([0, 1], 30), model.labels_) == 1.0
-
-
 @pytest.mark.parametrize(
     ("params", "given", "error", "message"),
     [
@@ -294,17 +244,6 @@ def test_what_cannot_be_used_is_refused(
 ) -> None:
     with pytest.raises(error, match=message):
         SpectralClustering(**params).fit(moons()[0], **given)
-
-
-def test_missing_values_are_named() -> None:
-    X, _ = moons()
-    X[17, 1] = np.nan
-    # The views "auto" take missing values, others do not.
-    with pytest.raises(ValueError, match="row 17, column 1"):
-        SpectralClustering(2, views="standard").fit(X)
-    X[17, 1] = np.inf
-    with pytest.raises(ValueError, match="row 17, column 1"):
-        SpectralClustering(2).fit(X)
 
 
 def test_saved_and_continued(tmp_path: Path) -> None:
