@@ -83,7 +83,7 @@ if (
 _SYSTEM = {
     *("app", "benchmarks", "cluster", "datasets", "deploy", "docs", "examples", "fuzz", "mixture"),
     *("papers", "scenes", "selection", "semisupervised"),
-    *("test_foreign_tables.py", "test_notebooks.py", "test_environments.py"),
+    *("test_foreign_tables.py", "test_notebooks.py"),
     *("test_killed_fits.py", "test_lost_workers.py", "test_lost_workers_of_maps.py"),
     *("test_lost_workers_of_phases.py", "test_peers.py"),
     *("test_readme.py", "test_release.py", "test_sklearn_contract.py", "test_static.py"),
