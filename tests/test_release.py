@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -61,7 +62,7 @@ def test_descriptions_can_be_shown_by_a_package_index(built: Path) -> None:
     assert not re.findall(r"\]\((?!https?:|#)[^)]*\)", description), "dead links"
 
 
-@pytest.mark.parametrize("kind", ["*.whl", "*.tar.gz"])
+@pytest.mark.parametrize("kind", ["*.whl", pytest.param("*.tar.gz", marks=pytest.mark.slow)])
 def test_what_is_built_can_be_installed_and_runs(built: Path, kind: str, tmp_path: Path) -> None:
     (archive,) = built.glob(kind)
     target = tmp_path / "site"
@@ -80,3 +81,28 @@ def test_what_is_built_can_be_installed_and_runs(built: Path, kind: str, tmp_pat
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True
     )
     assert daskclust.__version__ in done.stdout, done.stderr
+
+
+def test_a_source_release_holds_package_and_tests_and_no_notebooks(built: Path) -> None:
+    (archive,) = built.glob("*.tar.gz")
+    with tarfile.open(archive) as content:
+        names = {name.partition("/")[2] for name in content.getnames()}
+    assert {
+        "ARCHITECTURE.md",
+        "CHANGELOG.md",
+        "CONTRIBUTING.md",
+        "LICENSE",
+        "README.md",
+        "daskclust/__init__.py",
+        "daskclust/daskclust.yaml",
+        "daskclust/py.typed",
+        "pyproject.toml",
+        "tests/conftest.py",
+        "tests/test_static.py",
+    } <= names
+    top = {name.split("/")[0] for name in names}
+    assert not top & {"notebooks", ".ci", "daskclust-demo"}
+    # Tests of what is left out are left out with it.
+    assert not {name for name in names if "notebook" in name or name.startswith("tests/papers")}
+    # The scenes of `load_slovenia` are 0.4 MB of it.
+    assert archive.stat().st_size < 7.5 * 2**18

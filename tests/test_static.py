@@ -1,4 +1,4 @@
-"""What is read, not run: style, types, and what a source release holds."""
+"""What is read, not run: style, types, and names that other files import."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import re
 import subprocess
 import sys
-import tarfile
 import tomllib
 from importlib import import_module
 from itertools import chain
@@ -90,34 +89,3 @@ def test_linters_are_bounded_so_that_a_release_of_theirs_breaks_nothing() -> Non
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     bounded = [need for need in project["optional-dependencies"]["test"] if "<" in need]
     assert {need.split(">=")[0] for need in bounded} >= {"ruff", "mypy"}
-
-
-def test_a_source_release_holds_package_and_tests_and_no_notebooks(tmp_path: Path) -> None:
-    subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", str(tmp_path)],
-        cwd=ROOT,
-        check=True,
-        capture_output=True,
-    )
-    (archive,) = tmp_path.iterdir()
-    with tarfile.open(archive) as content:
-        names = {name.partition("/")[2] for name in content.getnames()}
-    assert {
-        "ARCHITECTURE.md",
-        "CHANGELOG.md",
-        "CONTRIBUTING.md",
-        "LICENSE",
-        "README.md",
-        "daskclust/__init__.py",
-        "daskclust/daskclust.yaml",
-        "daskclust/py.typed",
-        "pyproject.toml",
-        "tests/conftest.py",
-        "tests/test_static.py",
-    } <= names
-    top = {name.split("/")[0] for name in names}
-    assert not top & {"notebooks", ".ci", "daskclust-demo"}
-    # Tests of what is left out are left out with it.
-    assert not {name for name in names if "notebook" in name or name.startswith("tests/papers")}
-    # The scenes of `load_slovenia` are 0.4 MB of it.
-    assert archive.stat().st_size < 7.5 * 2**18

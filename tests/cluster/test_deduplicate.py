@@ -30,7 +30,7 @@ def rows(seed: int = 0, n: int = 400) -> np.ndarray:
     return originals[rng.integers(0, 60, n)] + 0.01 * rng.normal(size=(n, 5))
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(
     seed=st.integers(0, 99),
     metric=st.sampled_from(["cosine", "euclidean"]),

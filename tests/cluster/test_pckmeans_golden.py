@@ -61,7 +61,7 @@ def test_every_case(data_dir: Path, name: str) -> None:
     assert seen == 12
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(data=st.data())
 def test_any_chunks(data_dir: Path, data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(DATA_SETS))

@@ -199,42 +199,7 @@ def test_inner_passes_lower_the_objective(seed: int, constrained: bool, weigh: b
     assert model.history_[-1]["round"] == model.n_iter_
 
 
-def test_history_of_a_fully_constrained_fit_counts_moves() -> None:
-    problem = random_problem(0, n=10)
-    y = np.arange(10) % 3
-    moved = [r["moved"] for r in quiet_fit(problem.model(), problem.X, y).history_]
-    assert moved[0] == 10
-    assert moved[-1] == 0
-    free = quiet_fit(problem.model(), problem.X, must_link=[[0, 1]])
-    assert {r["moved"] for r in free.history_} == {None}
-
-
 # --- chunks and weights of rows ------------------------------------------------------------
-
-
-@given(seed=SEEDS, penalty=st.sampled_from(["distance", "constant"]))
-def test_integer_row_weights_are_repetition(seed: int, penalty: str) -> None:
-    """Of unconstrained rows; weight 0 is absence."""
-    problem = random_problem(seed, n_pairs=(6, 6))
-    rng = np.random.default_rng(seed)
-    times = rng.integers(0, 4, 40)
-    constrained = np.unique(np.concatenate([problem.must_link, problem.cannot_link]))
-    times[constrained] = 1
-    times[:3] = 1
-    rows = np.repeat(np.arange(40), times)
-    first = np.searchsorted(rows, np.arange(40))
-    weighted = quiet_fit(
-        problem.model(penalty=penalty), problem.X, **problem.links, sample_weight=times
-    )
-    repeated = quiet_fit(
-        problem.model(penalty=penalty),
-        problem.X[rows],
-        must_link=first[problem.must_link],
-        cannot_link=first[problem.cannot_link],
-    )
-    np.testing.assert_array_equal(weighted.labels_[rows], repeated.labels_)
-    np.testing.assert_allclose(weighted.feature_weights_, repeated.feature_weights_, atol=1e-9)
-    assert weighted.objective_ == pytest.approx(repeated.objective_, rel=1e-9)
 
 
 # --- sparsity ------------------------------------------------------------------------------

@@ -110,7 +110,7 @@ def test_every_case_in_odd_chunks(data_dir: Path, name: str) -> None:
             check(case, model, want, CLOSED_FORM)
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(data=st.data())
 def test_any_chunks(data_dir: Path, data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(DATA_SETS))

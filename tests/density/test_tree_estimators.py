@@ -550,7 +550,7 @@ def check_small_boxes(model, X, weight, expected, core, chunk):
             assert model.n_clusters_ == expected.max() + 1
 
 
-@settings(max_examples=60)
+@settings(max_examples=10)
 @given(seed=st.integers(0, 2**32 - 1))
 @pytest.mark.filterwarnings("ignore:All rows are noise")
 def test_boxes_give_scikit_learns_labels(seed):
@@ -587,7 +587,7 @@ def many_features(seed):
     return X, eps[kind], int(rng.integers(1, 9)), weight
 
 
-@settings(max_examples=60)
+@settings(max_examples=10)
 @given(seed=st.integers(0, 2**32 - 1))
 @pytest.mark.filterwarnings("ignore:All rows are noise")
 def test_rows_of_many_features_get_scikit_learns_labels(seed):
@@ -604,7 +604,7 @@ def test_rows_of_many_features_get_scikit_learns_labels(seed):
     assert_array_equal(model.score_samples(X), (apart <= eps * eps).sum(axis=1))
 
 
-@settings(max_examples=40)
+@settings(max_examples=10)
 @given(seed=st.integers(0, 2**32 - 1))
 @pytest.mark.filterwarnings("ignore:All rows are noise")
 def test_rows_of_weight_zero_join_nothing(seed):
@@ -648,7 +648,7 @@ def test_a_row_of_weight_zero_is_no_bridge():
         assert_array_equal(model.core_mask_, [True, True, False, True, True])
 
 
-@settings(max_examples=40)
+@settings(max_examples=10)
 @given(seed=st.integers(0, 2**32 - 1))
 @pytest.mark.filterwarnings("ignore:All rows are noise")
 def test_scores_are_numbers_of_neighbors(seed):
@@ -794,9 +794,6 @@ def test_one_box_that_no_task_holds(monkeypatch):
 def test_no_row_is_dense():
     with pytest.warns(ConvergenceWarning, match="All rows are noise: the weight within eps"):
         assert (DBSCAN(1e-6).fit_predict(blobs(30, p=2)[0]) == -1).all()
-
-
-# Maps and tables
 
 
 # Pictures and choices
