@@ -27,7 +27,7 @@ def external_names(path: Path) -> dict[str, tuple[str, str]]:
             case ["library", library, site]:
                 sites[library], entries[library] = site, ""
             case [name, role, page] if not name.startswith("#"):
-                entries[library] += f"{name} py:{role} 1 {page.replace('$', name)} -\n"
+                entries[library] += f"{name} {role} 1 {page.replace('$', name)} -\n"
     folder = Path(tempfile.mkdtemp(prefix="inventories-"))
     for library in sites:
         header = f"# Sphinx inventory version 2\n# Project: {library}\n# Version: \n# zlib\n"

@@ -466,7 +466,7 @@ def _expected_tiles(
     dtype: Any,
     tiles: list[tuple[int, int, bool]],
 ) -> Iterator[tuple[int, int, tuple[Array, Floats, Array]]]:
-    """Yield (start, stop, results of :func:`softmax`) of tiles, each of which overwrites the last."""
+    """Yield (start, stop, results of :func:`softmax`) of tiles, which share one buffer."""
     density: Diagonal | Full = Diagonal(mixtures, shift) if mixtures.diagonal else Full(mixtures)
     d, m = len(mixtures.weights), len(mixtures.sizes)
     # With full covariances, rows with missing values are processed separately.

@@ -27,7 +27,7 @@ _DRAWS = 1
 
 @dataclass(frozen=True)
 class MixtureStack:
-    """Models that are processed in one pass; `shift` (p,) is a point near the center of the data."""
+    """Models that share one pass; `shift` (p,) is a point near the center of the data."""
 
     mixtures: Mixtures
     shift: Floats
