@@ -6,7 +6,6 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import dask
@@ -23,19 +22,11 @@ from daskclust.exceptions import MemoryPlanError
 _SHARES = "distributed.worker.memory"
 #: Fraction of the limit that is used if Dask has no setting, or the worker no limit.
 _DEADLY = 0.95
-#: Bytes that the first kernels add to a worker, when they are loaded or compiled. This memory is
-#: never freed. 60 to 130 MiB were measured.
-_KERNELS = 2**27
-#: Bytes of a planned worker after all imports, before kernels. About 300 MiB were measured, and 90
-#: MiB more if it reads and writes Parquet.
-_IMPORTS = 400 * 2**20
-#: Maximum number of rounds in which new workers are measured before a fit starts.
-_ROUNDS = 3
-
-
-@cache
-def _at_first() -> int:
-    return int(psutil.Process().memory_info().rss)
+#: Minimum bytes of a worker with all imports (about 300 MiB) and all kernels (about 120 MiB), which
+#: a new worker loads later and never frees.
+_LOADED = 420 * 2**20
+#: Bytes of such a worker that also reads and writes Parquet.
+_PLANNED = _LOADED + 100 * 2**20
 
 
 @dataclass(frozen=True)
@@ -75,7 +66,6 @@ class _Process:
     address: str
     pid: int
     used: int
-    at_first: int
     available: int
     shares: Mapping[str, float]
 
@@ -87,9 +77,8 @@ class _Process:
             name: float(dask.config.get(f"{_SHARES}.{name}", False) or 0.0)
             for name in ("target", "spill", "pause", "terminate")
         }
-        first, used = _at_first(), int(psutil.Process().memory_info().rss)
-        address = str(get_worker().address)
-        return cls(address, os.getpid(), used, first, psutil.virtual_memory().available, shares)
+        address, used = str(get_worker().address), int(psutil.Process().memory_info().rss)
+        return cls(address, os.getpid(), used, psutil.virtual_memory().available, shares)
 
 
 def measure(client: Any) -> tuple[dict[str, int], list[WorkerMemory]]:
@@ -97,20 +86,11 @@ def measure(client: Any) -> tuple[dict[str, int], list[WorkerMemory]]:
 
     Each worker gets a small task.  If the cluster has no workers, the task starts some, or waits.
     """
-    processes: dict[str, _Process] = {}
+    slots = [Slot(1, address) for address in workers_of(client)] or [Slot(1, None)]
+    tasks = [Task("memory", _Process.here, (), slot).submit(client) for slot in slots]
+    answers: list[_Process] = gather(client, "the measuring of memory", tasks)
+    processes = {process.address: process for process in answers}
     threads = workers_of(client)
-    # A worker that is lost in between may restart under another address.
-    for _ in range(_ROUNDS):
-        slots = [Slot(1, address) for address in threads if address not in processes]
-        if threads and not slots:
-            break
-        tasks = [
-            Task("memory", _Process.here, (), slot).submit(client)
-            for slot in slots or [Slot(1, None)]
-        ]
-        answers: list[_Process] = gather(client, "the measuring of memory", tasks)
-        processes.update((process.address, process) for process in answers)
-        threads = workers_of(client)
     infos = worker_infos(client)
     workers, seen = [], set()
     measured = [address for address in threads if address in processes and address in infos]
@@ -129,8 +109,7 @@ def _worker_memory(
     address: str, info: WorkerInfo, process: _Process, shared: int, same_process: bool
 ) -> WorkerMemory:
     held = min(info.managed, process.used)
-    own = process.used - held
-    own += max(0, _KERNELS - max(0, own - process.at_first))
+    own = max(process.used - held, _LOADED)
     if not info.limit:
         # Workers without a limit share the free memory of the machine, which also holds results.
         rest = process.available // shared
@@ -166,7 +145,7 @@ def bytes_at_once(
 
 def planned(limit: float, kept: float) -> WorkerMemory:
     """Return a worker of one thread that does not exist yet and will keep some bytes."""
-    return WorkerMemory("", 1, int(limit), _IMPORTS + _KERNELS + int(kept))
+    return WorkerMemory("", 1, int(limit), _PLANNED + int(kept))
 
 
 def check_blocks(
