@@ -38,8 +38,24 @@ class MPCKMeans(PairwiseClusterer):
     n_clusters : int, default=8
         Number of clusters k.
     init : {"auto", "ss-k-means||", "ss-k-means++", "neighborhoods", "k-means||", "k-means++", \
-"random", "maximin", "dkm++", "robin"}, array of shape (k, p) or callable, default="auto"
-        Initialization of the centers, as in :class:`PCSKMeans`.
+"random", "maximin", "dkm++", "robin"}, array of shape (k, p), fitted model \
+or callable, default="auto"
+        Initialization of the centers.  A neighborhood is a set of rows connected by must-links or
+        by a label.
+
+        - ``"auto"``: the better of two kinds of initial centers, which are the clusters without
+          constraints, and the means of the neighborhoods, completed with some of these clusters.
+        - ``"neighborhoods"``: the means of the neighborhoods, the largest first, then
+          farthest-first with distances weighted by ``sqrt(n_a n_b)``.  Missing centers are drawn
+          among the other rows as in ``"k-means++"``.
+        - ``"ss-k-means++"``: as ``"neighborhoods"``, but if constraints contradict each other, the
+          longest must-links between two cannot-linked neighborhoods are ignored.
+        - ``"ss-k-means||"``: the neighborhoods of ``"ss-k-means++"`` if there are k, else as
+          ``"k-means||"``, matched to these neighborhoods.
+        - ``"k-means||"``, ``"k-means++"``, ``"random"``, ``"maximin"``, ``"dkm++"``, ``"robin"``:
+          as in :class:`KMeans`, without pairs and labels.
+        - an array, a fitted model with k clusters, or a callable that is called as
+          ``init(X, n_clusters, random_state)`` and returns the centers.
     n_init : int or "auto", default="auto"
         As in :class:`PCKMeans`.
     penalty : {"scaled", "distance", "constant"} or float, default="scaled"

@@ -60,8 +60,8 @@ class SemiSupervisedKMeans(LloydClusterer):
     ----------
     n_clusters : int, default=8
         Number of clusters k, at least the number of clusters of all classes.
-    init : {"auto", "ss-k-means||", "ss-k-means++", "seeded-random"}, array of shape (k, p) or \
-callable, default="auto"
+    init : {"auto", "ss-k-means||", "ss-k-means++", "seeded-random"}, array of shape (k, p), \
+fitted model or callable, default="auto"
         Initialization of the centers without a class, from the unlabeled rows:
 
         - ``"auto"``: ``"ss-k-means||"``.  If every cluster has a class, unconstrained k-means,
@@ -72,8 +72,9 @@ callable, default="auto"
         - ``"ss-k-means++"``: one row per pass, with probability proportional to ``w D^2``
           (Algorithm 3 of [1]_).
         - ``"seeded-random"``: rows drawn at random, as in [2]_.
-        - an array, or a callable that is called as ``init(X, n_clusters, random_state)``: all
-          centers.  The first rows are the centers of the classes.
+        - an array, a fitted model with k clusters, or a callable that is called as
+          ``init(X, n_clusters, random_state)`` and returns the centers.  The first
+          centers belong to the classes.
     clusters_per_class : int, default=1
         Maximum number of clusters m of each class.  A class has at most as many clusters as
         distinct labeled rows.  With m > 1, k-means on the labeled rows of the class gives the

@@ -41,8 +41,13 @@ class SparseKMeans(ConstrainedClusterer):
         L1 bound s, ``1 <= s <= sqrt(p)``: a smaller bound selects fewer features.  None is
         ``sqrt(p)``: weights differ, but none is forced to 0.
     init : {"k-means||", "k-means++", "random", "maximin", "dkm++", "robin"}, \
-array of shape (k, p) or callable, default="k-means||"
-        Initialization of the centers, as in :class:`KMeans`.
+array of shape (k, p), fitted model or callable, default="k-means||"
+        Initialization of the centers:
+
+        - ``"k-means||"``, ``"k-means++"``, ``"random"``, ``"maximin"``, ``"dkm++"``, ``"robin"``:
+          as in :class:`KMeans`.
+        - an array, a fitted model with k clusters, or a callable that is called as
+          ``init(X, n_clusters, random_state)`` and returns the centers.
     n_init : int or "auto", default="auto"
         Number of restarts, which share every pass over the data.  The restart with the largest
         objective (Eq. 4) is selected.  After 2 rounds only the best two continue.  ``"auto"`` is 4
