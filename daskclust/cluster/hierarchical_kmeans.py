@@ -1,45 +1,36 @@
-"""K-means in levels, for very many clusters: each task clusters the rows of one parent."""
+"""K-means in levels, for very many clusters."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from functools import partial
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, get_args
+from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from daskclust.cluster.kmeans import KMeans
-from daskclust.cluster.lloyd import LloydProblem, LloydState
+from daskclust.cluster.level_fit import HierarchyProblem
+from daskclust.cluster.level_sizes import totals_of
+from daskclust.cluster.lloyd import LloydProblem
 from daskclust.core.array_types import Array as AnyArray
 from daskclust.core.array_types import Floats, Ints
 from daskclust.core.engine import (
-    PART,
-    Grouping,
-    Rows,
     as_matrix,
-    group_rows,
-    map_independent,
     map_rows,
     open_rows,
-    row_record,
     working_dtype,
 )
 from daskclust.core.estimator.base import BaseClusterer, warn_few_distinct
 from daskclust.core.estimator.fit_loop import (
-    DataAlone,
     FirstPass,
     OpenData,
-    Step,
     best_restart,
     fit,
     row_labels,
-    settled,
 )
 from daskclust.core.estimator.row_functions import check_block, check_squares
 from daskclust.core.estimator.transforms import Metric
@@ -52,483 +43,18 @@ from daskclust.core.estimator.validation import (
     check_rows,
     check_weight,
 )
-from daskclust.core.kernels.nearest.assign import SEGMENT, label_sums
 from daskclust.core.kernels.nearest.k_nearest import CenterTree, nearest_leaf
 from daskclust.core.persistence.schema import Array, Number
 from daskclust.core.reduction import Survey
 from daskclust.core.reduction.assign import LEAF_STATISTICS, LeafQuery
-from daskclust.core.storage.shuffle_files import GroupedRows, Spill
+from daskclust.core.storage.shuffle_files import Spill
 from daskclust.core.warn import warn
 
-#: Minimum number of parents clustered between two checkpoints; maximum number of steps per level.
-_BATCH, _STEPS = 64, 16
-#: Maximum number of tasks of a refinement.  Each task writes one file section for every other task.
-_SPANS = 128
+MetricName = Literal["euclidean", "cosine"]
 #: Minimum width of a leaf, in steps of float32.
 _MIN_WIDTH = 8
-#: Maximum number of rounds in which large leaves are divided.
-_ROUNDS = 24
 #: Maximum number of empty leaves that a warning lists.
 _MAX_LISTED = 100
-
-
-def choose_parents(n_clusters: int) -> int:
-    """Return the number of parents for ``n_clusters`` leaves: a quarter of the square root.
-
-    A row is compared with ``m`` parents and ``k / m`` children.  The sum is smallest, ``2
-    sqrt(k)``, for ``m = sqrt(k)``.  A quarter as many parents need about twice the multiplications,
-    and lose a third as much accuracy.
-
-    >>> choose_parents(2000), choose_parents(100_000)
-    (11, 79)
-    """
-    return max(1, round(np.sqrt(n_clusters) / 4))
-
-
-def distribute_children(total: int, mass: Floats, most: Ints) -> Ints:
-    """Distribute children in proportion to masses: at least one each, and at most ``most``.
-
-    The sum of the result is ``total``, or as near to it as the limits allow.
-    >>> distribute_children(6, np.array([1.0, 2.0, 9.0]), np.array([9, 9, 9]))
-    array([1, 1, 4])
-    >>> distribute_children(6, np.array([1.0, 2.0, 9.0]), np.array([1, 9, 3]))
-    array([1, 2, 3])
-    """
-    most = np.maximum(most, 1)
-    # Rounded, so that the order of summation of the weights does not matter.
-    ideal = np.round(total * mass / mass.sum(), 6)
-    sizes = np.clip(np.floor(ideal).astype(np.int64), 1, most)
-    while sizes.sum() != total:
-        missing = int(total - sizes.sum())
-        free = np.flatnonzero(sizes < most if missing > 0 else sizes > 1)
-        if not len(free):
-            break
-        owed = ideal[free] - sizes[free]
-        chosen = np.argsort(-owed if missing > 0 else owed, kind="stable")[: abs(missing)]
-        sizes[free[chosen]] += np.sign(missing)
-    return sizes
-
-
-@dataclass(frozen=True)
-class HierarchyState(LloydState):
-    """State of a fit with two or more levels; the first level is a :class:`LloydState`.
-
-    `phase` (1,): 0 while the first level moves, then the number of completed later steps. `sizes`:
-    number of children of each center so far. `nodes` (t, p): centers below the first level so far.
-    Both are ordered by level. `leaf_counts` (k,), `leaf_inertia`: of the last count.
-    """
-
-    phase: Annotated[Ints, "i one"]
-    sizes: Annotated[Ints, "i parents"]
-    nodes: Annotated[NDArray[np.float32], "f4 nodes p"]
-    leaf_counts: Annotated[Floats, "f counted"]
-    leaf_inertia: Annotated[float, "f"]
-
-    @property
-    def top(self) -> LloydState:
-        """State of the first level."""
-        return LloydState(**{each.name: getattr(self, each.name) for each in fields(LloydState)})
-
-    @property
-    def tree(self) -> CenterTree:
-        """All levels so far; the last level may be incomplete."""
-        return CenterTree.of(self.centers[0], self.sizes, self.nodes)
-
-    def with_leaves(self, leaves: Sequence[AnyArray], sizes: Ints) -> HierarchyState:
-        """Replace the centers of the last level; `sizes` is the number of children per parent."""
-        tree = self.tree
-        above = (self.nodes[: len(self.nodes) - len(tree.leaves)], *leaves)
-        sizes = np.concatenate([self.sizes[: len(self.sizes) - len(tree.levels[-2])], sizes])
-        return replace(self, nodes=np.concatenate(above), sizes=sizes)
-
-
-class ParentTask(NamedTuple):
-    """Task that clusters the rows of one parent."""
-
-    parent: int
-    n_children: int
-    seed: int
-
-
-@dataclass(frozen=True)
-class _Refinement:
-    """Data shared by the tasks of one refinement pass."""
-
-    grouping: Grouping
-    sums: GroupedRows
-    tree: CenterTree
-    n_probe: int | None
-    metric: Metric
-    dtype: np.dtype[Any]
-
-    @property
-    def bounds(self) -> Ints:
-        """First parent of each task, and the number of parents."""
-        m = len(self.tree.starts[-1]) - 1
-        return np.linspace(0, m, min(m, _SPANS) + 1).astype(np.int64)
-
-    def assign(self, span: int) -> float:
-        """Sum the rows of some parents by nearest leaf; return the inertia of these rows."""
-        p = self.tree.leaves.shape[1]
-        # Position of each leaf in the sums; -1 for leaves without sums.
-        position = np.full(len(self.tree.leaves), -1, np.int64)
-        met, sums, weights = np.empty(0, np.int64), np.empty((0, p)), np.empty(0)
-        inertia = 0.0
-        for parent in range(*self.bounds[span : span + 2]):
-            x, weight = self.grouping.read(parent)
-            for low in range(0, len(x), SEGMENT):
-                tile = slice(low, low + SEGMENT)
-                z = self.metric(as_matrix(x[tile], self.dtype))
-                labels, squared = nearest_leaf(z, self.tree, self.n_probe)
-                inertia += float(weight[tile] @ squared)
-                leaves, index = np.unique(labels, return_inverse=True)
-                unseen = leaves[position[leaves] < 0]
-                if len(unseen):
-                    position[unseen] = len(met) + np.arange(len(unseen))
-                    met = np.concatenate([met, unseen])
-                    sums = np.concatenate([sums, np.zeros((len(unseen), p))])
-                    weights = np.concatenate([weights, np.zeros(len(unseen))])
-                tile_sums, tile_weights = label_sums(z, weight[tile], index, len(leaves))
-                sums[position[leaves]] += tile_sums
-                weights[position[leaves]] += tile_weights
-        records = np.empty(len(met), self.sums.dtype)
-        records["leaf"], records["weight"], records["sum"] = met, weights, sums
-        starts = self.tree.starts[-1][self.bounds]
-        self.sums.write(span, np.searchsorted(starts, met, side="right") - 1, records)
-        return inertia
-
-    def mean(self, span: int) -> NDArray[np.float32]:
-        """Return the children of some parents, each as the mean of all its rows."""
-        first, last = self.tree.starts[-1][self.bounds[span : span + 2]].tolist()
-        centers = self.tree.leaves[first:last].astype(np.float64)
-        records = self.sums.read(range(len(self.bounds) - 1), span)
-        sums, weights = np.zeros_like(centers), np.zeros(len(centers))
-        # Sums are added in the order of the spans, so the order of writing does not matter.
-        np.add.at(sums, records["leaf"] - first, records["sum"])
-        np.add.at(weights, records["leaf"] - first, records["weight"])
-        filled = weights > 0
-        centers[filled] = self.metric.project(sums[filled] / weights[filled, None])
-        return centers.astype(np.float32)
-
-
-def _fit_children(
-    shared: tuple[KMeans, Grouping], task: ParentTask
-) -> tuple[NDArray[np.float32], float]:
-    """Cluster the rows of one parent."""
-    model, grouping = shared
-    x, weight = grouping.read(task.parent)
-    model = clone(model).set_params(n_clusters=task.n_children, random_state=task.seed)
-    state = settled(model, Data(x, None if (weight == 1).all() else weight))
-    best = best_restart(state.inertia)
-    return state.centers[best].astype(np.float32), float(state.inertia[best])
-
-
-def _check_steps(survey: Survey, k: int) -> None:
-    """Raise ValueError if float32 is too coarse for k leaves of these float64 rows."""
-    size = np.maximum(np.abs(survey.low), np.abs(survey.high))
-    column, spread = int(np.argmax(size)), float(np.sqrt(survey.variance.max()))
-    # Approximate width of a leaf.
-    width = spread * k ** (-1 / len(size))
-    kind = np.finfo(np.float32)
-    if 0 < width < max(_MIN_WIDTH * kind.eps * size[column], kind.tiny) or size[column] > kind.max:
-        raise ValueError(
-            f"X must not be finer than float32, the type of the leaves: values of column {column} "
-            f"are up to {size[column]:.3g}, and the largest standard deviation of a column is "
-            f"{spread:.3g}, got {k} clusters. Subtract the mean of each column, or rescale X."
-        )
-
-
-def _parents_of(tree: CenterTree, n_probe: int | None, x: AnyArray) -> Ints:
-    return nearest_leaf(x, tree, n_probe)[0].astype(np.int64)
-
-
-def _large_leaf_of(tree: CenterTree, n_probe: int | None, position: Ints, x: AnyArray) -> Ints:
-    """Return the position of each row's leaf among the large leaves, -1 for other leaves."""
-    return position[nearest_leaf(x, tree, n_probe)[0]]
-
-
-@dataclass(frozen=True)
-class HierarchyProblem(DataAlone):
-    """Fit of k-means in levels.
-
-    `X`: data, which determine where tasks run. `top`: problem of the first level; its rows are in
-    the metric's space. `totals`: number of centers of each level. `most`: maximum number of rows of
-    a leaf.
-    """
-
-    kind: ClassVar[type[HierarchyState]] = HierarchyState
-
-    X: Any
-    top: LloydProblem
-    totals: tuple[int, ...]
-    n_probe: int | None
-    refine: int
-    most: int | None
-    model: KMeans
-    spill: Spill
-    seed: int
-    _groupings: dict[int, Grouping] = field(default_factory=dict)
-
-    @property
-    def rows(self) -> Rows:
-        """The rows, in the metric's space."""
-        return self.top.rows
-
-    @property
-    def max_iter(self) -> int:
-        """Maximum number of steps: first level, later levels, refinements, and two more."""
-        return self.top.max_iter + (_STEPS + 1) * len(self.totals) + self.refine + 2
-
-    @property
-    def sizes(self) -> Mapping[str, int]:
-        """Return the sizes for the checkpoint: the phase is one number."""
-        return {"one": 1}
-
-    def begin(self) -> HierarchyState:
-        """Initialize the parents."""
-        top = self.top.begin()
-        p = top.centers.shape[-1]
-        return HierarchyState(
-            **vars(top),
-            phase=np.zeros(1, np.int64),
-            sizes=np.empty(0, np.int64),
-            nodes=np.empty((0, p), np.float32),
-            leaf_counts=np.empty(0),
-            leaf_inertia=np.inf,
-        )
-
-    def step(self, state: HierarchyState) -> Step[HierarchyState]:
-        """Move the first level; then cluster some parents, refine the leaves, or count rows."""
-        phase = int(state.phase[0])
-        if phase == 0:
-            step = self.top.step(state.top)
-            over = step.finished or int(step.state.n_iter[0]) >= self.top.max_iter
-            moved = replace(state, **vars(step.state), phase=np.array([int(over)]))
-            return Step(moved, step.objective, step.center_shift, False)
-        tree = state.tree
-        is_complete = not tree.starts or len(tree.leaves) == tree.starts[-1][-1]
-        if len(tree.levels) < len(self.totals) or not is_complete:
-            return self._cluster(state, len(tree.levels) - (not is_complete))
-        done = replace(state, phase=state.phase + 1)
-        return self._refine(done) if phase <= self.refine else self._measure(done)
-
-    def _groups(self, state: HierarchyState, depth: int) -> Grouping:
-        """Return the rows grouped by the centers of a level; write them on the first call."""
-        if depth not in self._groupings:
-            self._groupings.clear()
-            stored = np.dtype(self.X.dtype) if self.X.dtype.kind in "fiu" else self.rows.dtype
-            store = self.spill.store(row_record(stored, int(self.X.shape[1])))
-            tree = state.tree
-            groups_of = partial(_parents_of, tree.upto(depth), self.n_probe)
-            n_groups = len(tree.levels[depth - 1])
-            self._groupings[depth] = group_rows(self.rows, store, groups_of, n_groups)
-            if len(tree.levels) > depth:
-                # This pass was counted before the fit was resumed.
-                self.rows.passes -= 1
-        return self._groupings[depth]
-
-    def _cluster(self, state: HierarchyState, depth: int) -> Step[HierarchyState]:
-        """Compute the children of some centers of a level."""
-        grouping = self._groups(state, depth)
-        if len(state.tree.levels) == depth:
-            sizes = distribute_children(self.totals[depth], grouping.weights, grouping.counts)
-            state = replace(state, sizes=np.concatenate([state.sizes, sizes]))
-        tree = state.tree
-        above, starts = tree.levels[depth - 1], tree.starts[depth - 1]
-        sizes, m = np.diff(starts), len(above)
-        first = int(np.searchsorted(starts, len(tree.leaves), side="right")) - 1
-        batch = range(first, min(first + max(_BATCH, -(-m // _STEPS)), m))
-        seeds = np.random.SeedSequence(self.seed).generate_state(len(state.sizes))[-m:]
-        # A parent without rows is its own child.
-        tasks = [
-            ParentTask(node, int(sizes[node]), int(seeds[node]))
-            for node in batch
-            if grouping.counts[node] > 0
-        ]
-        results = self._fit_parents(grouping, tasks)
-        children = {
-            task.parent: new_nodes for task, (new_nodes, _) in zip(tasks, results, strict=True)
-        }
-        new_nodes = [
-            children.get(node, above[node : node + 1].astype(np.float32)) for node in batch
-        ]
-        return Step(
-            replace(state, nodes=np.concatenate([state.nodes, *new_nodes])),
-            objective=float(sum(inertia for _, inertia in results)),
-            center_shift=0.0,
-            finished=False,
-        )
-
-    def _fit_parents(
-        self, grouping: Grouping, tasks: Sequence[ParentTask]
-    ) -> list[tuple[NDArray[np.float32], float]]:
-        return map_independent(self.X, "parts", _fit_children, (self.model, grouping), tasks)
-
-    def _refine(self, state: HierarchyState) -> Step[HierarchyState]:
-        tree = state.tree
-        record = np.dtype(
-            [("leaf", "i8"), ("weight", "f8"), ("sum", "f8", (tree.leaves.shape[1],))]
-        )
-        with Spill(self.spill.base) as spill:
-            shared = _Refinement(
-                self._groups(state, len(tree.levels) - 1),
-                spill.store(record),
-                tree,
-                self.n_probe,
-                self.top.metric,
-                self.rows.dtype,
-            )
-            spans = range(len(shared.bounds) - 1)
-            inertia = map_independent(self.X, "assign-leaves", _Refinement.assign, shared, spans)
-            means = map_independent(self.X, "mean-leaves", _Refinement.mean, shared, spans)
-        leaves = np.concatenate(means)
-        shift = np.sqrt(((leaves.astype(np.float64) - tree.leaves) ** 2).sum())
-        return Step(
-            state.with_leaves([leaves], np.diff(tree.starts[-1])),
-            objective=float(np.sum(inertia)),
-            center_shift=float(shift),
-            finished=False,
-        )
-
-    def _measure(self, state: HierarchyState) -> Step[HierarchyState]:
-        """Count the rows of the leaves, and divide leaves that are too large."""
-        for round_ in range(_ROUNDS + 1):
-            statistics = self.rows.reduce(LEAF_STATISTICS, LeafQuery(state.tree, self.n_probe))
-            large = statistics.counts > (np.inf if self.most is None else self.most)
-            if not large.any() or round_ == _ROUNDS:
-                break
-            divided = self._divide(state, np.flatnonzero(large), statistics.counts, round_)
-            if len(divided.nodes) == len(state.nodes):
-                break
-            state = divided
-        inertia = float(statistics.inertia.sum())
-        return Step(
-            replace(state, leaf_counts=statistics.counts, leaf_inertia=inertia),
-            objective=inertia,
-            center_shift=0.0,
-            finished=True,
-        )
-
-    def _divide(
-        self, state: HierarchyState, large: Ints, counts: Floats, round_: int
-    ) -> HierarchyState:
-        """Cluster the rows of each large leaf."""
-        assert self.most is not None
-        tree = state.tree
-        position = np.full(len(tree.leaves), -1, np.int64)
-        position[large] = np.arange(len(large))
-        with Spill(self.spill.base) as spill:
-            store = spill.store(self._groups(state, len(tree.levels) - 1).store.dtype)
-            groups_of = partial(_large_leaf_of, tree, self.n_probe, position)
-            grouping = group_rows(self.rows, store, groups_of, len(large))
-            n_children = np.minimum(grouping.counts, np.ceil(counts[large] / self.most).astype(int))
-            seeds = np.random.SeedSequence([self.seed, round_]).generate_state(len(large))
-            tasks = [
-                ParentTask(index, max(1, int(k)), int(seed))
-                for index, (k, seed) in enumerate(zip(n_children, seeds, strict=True))
-            ]
-            results = self._fit_parents(grouping, tasks)
-        # Leaves whose rows are all equal cannot be divided.
-        children = [np.unique(centers, axis=0) for centers, _ in results]
-        parents = np.searchsorted(tree.starts[-1], large, side="right") - 1
-        pieces: list[AnyArray] = []
-        sizes, done = np.diff(tree.starts[-1]), 0
-        for leaf, parent, pieces_of_leaf in zip(
-            large.tolist(), parents.tolist(), children, strict=True
-        ):
-            if len(pieces_of_leaf) < 2:
-                continue
-            pieces += [tree.leaves[done:leaf], pieces_of_leaf]
-            sizes[parent] += len(pieces_of_leaf) - 1
-            done = leaf + 1
-        return state.with_leaves([*pieces, tree.leaves[done:]], sizes)
-
-
-MetricName = Literal["euclidean", "cosine"]
-#: Leaves from which an integer `n_clusters` gets a level of parents.
-_TWO_LEVELS = 1000
-
-
-def totals_of(n_clusters: Any) -> tuple[int, ...]:
-    """Return the requested number of centers of each level, for at least two levels.
-
-    >>> totals_of(20), totals_of(2000), totals_of((5, 20, 20))
-    ((20, 20), (11, 2000), (5, 100, 2000))
-    """
-    if isinstance(n_clusters, tuple | list):
-        totals = np.cumprod(n_clusters, dtype=object).tolist()
-    else:
-        k = int(n_clusters)
-        totals = [k if k < _TWO_LEVELS else choose_parents(k), k]
-    return tuple(map(int, totals if len(totals) > 1 else 2 * totals))
-
-
-def passes_of_levels(params: Mapping[str, Any]) -> int:
-    """Return the maximum number of passes over all rows after those of the first level.
-
-    There is one pass per further level, and one that counts the rows of the leaves.  Each division
-    of large leaves takes a pass, and another one to count again.
-    """
-    totals = totals_of(params["n_clusters"])
-    divides = params.get("max_cluster_size") is not None
-    if totals[0] == totals[-1] and not divides:
-        return 0
-    return len(totals) + 2 * _ROUNDS * divides
-
-
-def bytes_of_levels(
-    params: Mapping[str, Any], shape: tuple[int, int], dtype: np.dtype[Any], block_rows: int
-) -> tuple[int, int]:
-    """Return the bytes of temporary files, and the bytes of memory of the largest task.
-
-    Assumptions: a parent has up to twice the average number of rows, rows are stored as `dtype`,
-    and the rows of a parent are nearest to leaves of `n_probe` parents.
-    """
-    (n, p), totals = shape, totals_of(params["n_clusters"])
-    divides = params.get("max_cluster_size") is not None
-    if totals[0] == totals[-1] and not divides:
-        return 0, 0
-    k, m = totals[-1], totals[-2]
-    record, values = row_record(dtype, p).itemsize, p * dtype.itemsize
-    # Records are sorted before writing; the records of a parent are read, and some are copied.
-    written = 2 * block_rows * values + 2 * min(PART, block_rows * record)
-    rows = min(n, -(-2 * n // totals[0]))
-    parent = rows * values + max(rows * record, 8 * p * min(rows, 10 * -(-k // m)))
-    # Sums of leaves, twice while the array grows, in addition to all leaves.
-    probe = m if params["n_probe"] == "all" else min(m, int(params["n_probe"]))
-    met = min(k, -(-m // min(m, _SPANS)) * probe * -(-k // m))
-    refined = parent + 2 * met * p * 8 if params["refine"] else 0
-    sums = min(n, probe * k) * row_record(np.dtype(np.float64), p).itemsize
-    spill = n * record * (1 + divides) + (sums if params["refine"] else 0)
-    return spill, max(written, parent, refined) + 4 * k * p
-
-
-@dataclass(frozen=True)
-class LeafFunction:
-    """Function that assigns the rows of a block in ``predict``; it is sent to workers once."""
-
-    tree: CenterTree
-    n_probe: int | None
-    metric: Metric
-    dtype: np.dtype[Any]
-    #: Names of the columns, for messages.
-    names: Any = None
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the centers."""
-        return sum(int(centers.nbytes) for centers in self.tree.levels)
-
-    def __call__(self, x: NDArray[Any], start: int) -> NDArray[Any]:
-        """Return the leaves of the rows."""
-        x = as_matrix(x, self.dtype)
-        z = self.metric(x)
-        labels, squared = nearest_leaf(z, self.tree, self.n_probe)
-        if not np.isfinite(squared).all():
-            # Distances are not finite if a value is not, so values are checked only in this case.
-            check_block(x, start, missing=False, names=self.names)
-            check_squares(squared, start)
-        return self.metric.break_ties(z, labels)
 
 
 class HierarchicalKMeans(BaseClusterer):
@@ -936,3 +462,46 @@ class HierarchicalKMeans(BaseClusterer):
                 f"n_clusters={self.n_clusters!r} gives {totals[-1]} leaves, got {k}; with fewer "
                 f"leaves the inertia must be 0, got {self.inertia_:.6g}"
             )
+
+
+@dataclass(frozen=True)
+class LeafFunction:
+    """Function that assigns the rows of a block in ``predict``; it is sent to workers once."""
+
+    tree: CenterTree
+    n_probe: int | None
+    metric: Metric
+    dtype: np.dtype[Any]
+    #: Names of the columns, for messages.
+    names: Any = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the centers."""
+        return sum(int(centers.nbytes) for centers in self.tree.levels)
+
+    def __call__(self, x: NDArray[Any], start: int) -> NDArray[Any]:
+        """Return the leaves of the rows."""
+        x = as_matrix(x, self.dtype)
+        z = self.metric(x)
+        labels, squared = nearest_leaf(z, self.tree, self.n_probe)
+        if not np.isfinite(squared).all():
+            # Distances are not finite if a value is not, so values are checked only in this case.
+            check_block(x, start, missing=False, names=self.names)
+            check_squares(squared, start)
+        return self.metric.break_ties(z, labels)
+
+
+def _check_steps(survey: Survey, k: int) -> None:
+    """Raise ValueError if float32 is too coarse for k leaves of these float64 rows."""
+    size = np.maximum(np.abs(survey.low), np.abs(survey.high))
+    column, spread = int(np.argmax(size)), float(np.sqrt(survey.variance.max()))
+    # Approximate width of a leaf.
+    width = spread * k ** (-1 / len(size))
+    kind = np.finfo(np.float32)
+    if 0 < width < max(_MIN_WIDTH * kind.eps * size[column], kind.tiny) or size[column] > kind.max:
+        raise ValueError(
+            f"X must not be finer than float32, the type of the leaves: values of column {column} "
+            f"are up to {size[column]:.3g}, and the largest standard deviation of a column is "
+            f"{spread:.3g}, got {k} clusters. Subtract the mean of each column, or rescale X."
+        )

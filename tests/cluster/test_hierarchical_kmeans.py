@@ -16,8 +16,8 @@ from sklearn.exceptions import ConvergenceWarning
 
 import daskclust
 from daskclust import HierarchicalKMeans, KMeans
-from daskclust.cluster import hierarchical_kmeans as hierarchy
-from daskclust.cluster.hierarchical_kmeans import choose_parents, distribute_children
+from daskclust.cluster import hierarchical_kmeans, level_fit
+from daskclust.cluster.level_sizes import choose_parents, distribute_children
 from daskclust.core.estimator.fit_loop import draw_seeds
 from daskclust.core.storage.atomic_write import hidden_sibling
 from daskclust.core.storage.shuffle_files import GroupedRows
@@ -238,7 +238,7 @@ class Stop(Exception):
 
 @pytest.mark.parametrize("stop_after", [1, 4, 6, 10, 11, 12])
 def test_a_fit_goes_on_from_its_checkpoint(tmp_path: Path, monkeypatch, stop_after):
-    monkeypatch.setattr(hierarchy, "_BATCH", 2)
+    monkeypatch.setattr(level_fit, "_BATCH", 2)
     given = {"max_iter": 3, "refine": 2, "random_state": 0}
     expected = HierarchicalKMeans((5, 2, 3), **given).fit(X)
     path = tmp_path / "fit.checkpoint"
@@ -364,7 +364,7 @@ def test_predict_names_bad_values_of_any_block_and_looks_at_none_twice(
     def looked(*args, **kwargs):
         raise AssertionError
 
-    monkeypatch.setattr(hierarchy, "check_block", looked)
+    monkeypatch.setattr(hierarchical_kmeans, "check_block", looked)
     np.testing.assert_array_equal(model.predict(X), model.labels_)
 
 

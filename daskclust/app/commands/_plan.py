@@ -13,7 +13,7 @@ from dask.utils import format_bytes, parse_bytes
 from daskclust.app.commands.console import counted, local_workers
 from daskclust.app.commands.requests import ClusterOptions, RunOptions
 from daskclust.cluster.constrained.base import FREE_ITERATIONS
-from daskclust.cluster.hierarchical_kmeans import bytes_of_levels, passes_of_levels, totals_of
+from daskclust.cluster.level_sizes import bytes_of_levels, passes_of_levels, totals_of
 from daskclust.core.engine import forecast
 from daskclust.core.initialization.methods import passes_of_initialization
 from daskclust.core.warn import warn

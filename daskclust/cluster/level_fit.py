@@ -1,0 +1,287 @@
+"""The steps of a fit in levels: parents, their children, refinements, and large leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
+from typing import Annotated, Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+
+from daskclust.cluster.kmeans import KMeans
+from daskclust.cluster.level_refinement import Refinement
+from daskclust.cluster.level_sizes import MAX_ROUNDS, distribute_children
+from daskclust.cluster.lloyd import LloydProblem, LloydState
+from daskclust.core.array_types import Array as AnyArray
+from daskclust.core.array_types import Floats, Ints
+from daskclust.core.engine import Grouping, Rows, group_rows, map_independent, row_record
+from daskclust.core.estimator.fit_loop import DataAlone, Step, best_restart, settled
+from daskclust.core.estimator.validation import Data
+from daskclust.core.kernels.nearest.k_nearest import CenterTree, nearest_leaf
+from daskclust.core.reduction.assign import LEAF_STATISTICS, LeafQuery
+from daskclust.core.storage.shuffle_files import Spill
+
+#: Minimum number of parents clustered between two checkpoints; maximum number of steps per level.
+_BATCH, _STEPS = 64, 16
+
+
+@dataclass(frozen=True)
+class HierarchyState(LloydState):
+    """State of a fit with two or more levels; the first level is a :class:`LloydState`.
+
+    `phase` (1,): 0 while the first level moves, then the number of completed later steps. `sizes`:
+    number of children of each center so far. `nodes` (t, p): centers below the first level so far.
+    Both are ordered by level. `leaf_counts` (k,), `leaf_inertia`: of the last count.
+    """
+
+    phase: Annotated[Ints, "i one"]
+    sizes: Annotated[Ints, "i parents"]
+    nodes: Annotated[NDArray[np.float32], "f4 nodes p"]
+    leaf_counts: Annotated[Floats, "f counted"]
+    leaf_inertia: Annotated[float, "f"]
+
+    @property
+    def top(self) -> LloydState:
+        """State of the first level."""
+        return LloydState(**{each.name: getattr(self, each.name) for each in fields(LloydState)})
+
+    @property
+    def tree(self) -> CenterTree:
+        """All levels so far; the last level may be incomplete."""
+        return CenterTree.of(self.centers[0], self.sizes, self.nodes)
+
+    def with_leaves(self, leaves: Sequence[AnyArray], sizes: Ints) -> HierarchyState:
+        """Replace the centers of the last level; `sizes` is the number of children per parent."""
+        tree = self.tree
+        above = (self.nodes[: len(self.nodes) - len(tree.leaves)], *leaves)
+        sizes = np.concatenate([self.sizes[: len(self.sizes) - len(tree.levels[-2])], sizes])
+        return replace(self, nodes=np.concatenate(above), sizes=sizes)
+
+
+class ParentTask(NamedTuple):
+    """Task that clusters the rows of one parent."""
+
+    parent: int
+    n_children: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class HierarchyProblem(DataAlone):
+    """Fit of k-means in levels.
+
+    `X`: data, which determine where tasks run. `top`: problem of the first level; its rows are in
+    the metric's space. `totals`: number of centers of each level. `most`: maximum number of rows of
+    a leaf.
+    """
+
+    kind: ClassVar[type[HierarchyState]] = HierarchyState
+
+    X: Any
+    top: LloydProblem
+    totals: tuple[int, ...]
+    n_probe: int | None
+    refine: int
+    most: int | None
+    model: KMeans
+    spill: Spill
+    seed: int
+    _groupings: dict[int, Grouping] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> Rows:
+        """The rows, in the metric's space."""
+        return self.top.rows
+
+    @property
+    def max_iter(self) -> int:
+        """Maximum number of steps: first level, later levels, refinements, and two more."""
+        return self.top.max_iter + (_STEPS + 1) * len(self.totals) + self.refine + 2
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """Return the sizes for the checkpoint: the phase is one number."""
+        return {"one": 1}
+
+    def begin(self) -> HierarchyState:
+        """Initialize the parents."""
+        top = self.top.begin()
+        p = top.centers.shape[-1]
+        return HierarchyState(
+            **vars(top),
+            phase=np.zeros(1, np.int64),
+            sizes=np.empty(0, np.int64),
+            nodes=np.empty((0, p), np.float32),
+            leaf_counts=np.empty(0),
+            leaf_inertia=np.inf,
+        )
+
+    def step(self, state: HierarchyState) -> Step[HierarchyState]:
+        """Move the first level; then cluster some parents, refine the leaves, or count rows."""
+        phase = int(state.phase[0])
+        if phase == 0:
+            step = self.top.step(state.top)
+            over = step.finished or int(step.state.n_iter[0]) >= self.top.max_iter
+            moved = replace(state, **vars(step.state), phase=np.array([int(over)]))
+            return Step(moved, step.objective, step.center_shift, False)
+        tree = state.tree
+        is_complete = not tree.starts or len(tree.leaves) == tree.starts[-1][-1]
+        if len(tree.levels) < len(self.totals) or not is_complete:
+            return self._cluster(state, len(tree.levels) - (not is_complete))
+        done = replace(state, phase=state.phase + 1)
+        return self._refine(done) if phase <= self.refine else self._measure(done)
+
+    def _groups(self, state: HierarchyState, depth: int) -> Grouping:
+        """Return the rows grouped by the centers of a level; write them on the first call."""
+        if depth not in self._groupings:
+            self._groupings.clear()
+            stored = np.dtype(self.X.dtype) if self.X.dtype.kind in "fiu" else self.rows.dtype
+            store = self.spill.store(row_record(stored, int(self.X.shape[1])))
+            tree = state.tree
+            groups_of = partial(_parents_of, tree.upto(depth), self.n_probe)
+            n_groups = len(tree.levels[depth - 1])
+            self._groupings[depth] = group_rows(self.rows, store, groups_of, n_groups)
+            if len(tree.levels) > depth:
+                # This pass was counted before the fit was resumed.
+                self.rows.passes -= 1
+        return self._groupings[depth]
+
+    def _cluster(self, state: HierarchyState, depth: int) -> Step[HierarchyState]:
+        """Compute the children of some centers of a level."""
+        grouping = self._groups(state, depth)
+        if len(state.tree.levels) == depth:
+            sizes = distribute_children(self.totals[depth], grouping.weights, grouping.counts)
+            state = replace(state, sizes=np.concatenate([state.sizes, sizes]))
+        tree = state.tree
+        above, starts = tree.levels[depth - 1], tree.starts[depth - 1]
+        sizes, m = np.diff(starts), len(above)
+        first = int(np.searchsorted(starts, len(tree.leaves), side="right")) - 1
+        batch = range(first, min(first + max(_BATCH, -(-m // _STEPS)), m))
+        seeds = np.random.SeedSequence(self.seed).generate_state(len(state.sizes))[-m:]
+        # A parent without rows is its own child.
+        tasks = [
+            ParentTask(node, int(sizes[node]), int(seeds[node]))
+            for node in batch
+            if grouping.counts[node] > 0
+        ]
+        results = self._fit_parents(grouping, tasks)
+        children = {
+            task.parent: new_nodes for task, (new_nodes, _) in zip(tasks, results, strict=True)
+        }
+        new_nodes = [
+            children.get(node, above[node : node + 1].astype(np.float32)) for node in batch
+        ]
+        return Step(
+            replace(state, nodes=np.concatenate([state.nodes, *new_nodes])),
+            objective=float(sum(inertia for _, inertia in results)),
+            center_shift=0.0,
+            finished=False,
+        )
+
+    def _fit_parents(
+        self, grouping: Grouping, tasks: Sequence[ParentTask]
+    ) -> list[tuple[NDArray[np.float32], float]]:
+        return map_independent(self.X, "parts", _fit_children, (self.model, grouping), tasks)
+
+    def _refine(self, state: HierarchyState) -> Step[HierarchyState]:
+        tree = state.tree
+        record = np.dtype(
+            [("leaf", "i8"), ("weight", "f8"), ("sum", "f8", (tree.leaves.shape[1],))]
+        )
+        with Spill(self.spill.base) as spill:
+            shared = Refinement(
+                self._groups(state, len(tree.levels) - 1),
+                spill.store(record),
+                tree,
+                self.n_probe,
+                self.top.metric,
+                self.rows.dtype,
+            )
+            spans = range(len(shared.bounds) - 1)
+            inertia = map_independent(self.X, "assign-leaves", Refinement.assign, shared, spans)
+            means = map_independent(self.X, "mean-leaves", Refinement.mean, shared, spans)
+        leaves = np.concatenate(means)
+        shift = np.sqrt(((leaves.astype(np.float64) - tree.leaves) ** 2).sum())
+        return Step(
+            state.with_leaves([leaves], np.diff(tree.starts[-1])),
+            objective=float(np.sum(inertia)),
+            center_shift=float(shift),
+            finished=False,
+        )
+
+    def _measure(self, state: HierarchyState) -> Step[HierarchyState]:
+        """Count the rows of the leaves, and divide leaves that are too large."""
+        for round_ in range(MAX_ROUNDS + 1):
+            statistics = self.rows.reduce(LEAF_STATISTICS, LeafQuery(state.tree, self.n_probe))
+            large = statistics.counts > (np.inf if self.most is None else self.most)
+            if not large.any() or round_ == MAX_ROUNDS:
+                break
+            divided = self._divide(state, np.flatnonzero(large), statistics.counts, round_)
+            if len(divided.nodes) == len(state.nodes):
+                break
+            state = divided
+        inertia = float(statistics.inertia.sum())
+        return Step(
+            replace(state, leaf_counts=statistics.counts, leaf_inertia=inertia),
+            objective=inertia,
+            center_shift=0.0,
+            finished=True,
+        )
+
+    def _divide(
+        self, state: HierarchyState, large: Ints, counts: Floats, round_: int
+    ) -> HierarchyState:
+        """Cluster the rows of each large leaf."""
+        assert self.most is not None
+        tree = state.tree
+        position = np.full(len(tree.leaves), -1, np.int64)
+        position[large] = np.arange(len(large))
+        with Spill(self.spill.base) as spill:
+            store = spill.store(self._groups(state, len(tree.levels) - 1).store.dtype)
+            groups_of = partial(_large_leaf_of, tree, self.n_probe, position)
+            grouping = group_rows(self.rows, store, groups_of, len(large))
+            n_children = np.minimum(grouping.counts, np.ceil(counts[large] / self.most).astype(int))
+            seeds = np.random.SeedSequence([self.seed, round_]).generate_state(len(large))
+            tasks = [
+                ParentTask(index, max(1, int(k)), int(seed))
+                for index, (k, seed) in enumerate(zip(n_children, seeds, strict=True))
+            ]
+            results = self._fit_parents(grouping, tasks)
+        # Leaves whose rows are all equal cannot be divided.
+        children = [np.unique(centers, axis=0) for centers, _ in results]
+        parents = np.searchsorted(tree.starts[-1], large, side="right") - 1
+        pieces: list[AnyArray] = []
+        sizes, done = np.diff(tree.starts[-1]), 0
+        for leaf, parent, pieces_of_leaf in zip(
+            large.tolist(), parents.tolist(), children, strict=True
+        ):
+            if len(pieces_of_leaf) < 2:
+                continue
+            pieces += [tree.leaves[done:leaf], pieces_of_leaf]
+            sizes[parent] += len(pieces_of_leaf) - 1
+            done = leaf + 1
+        return state.with_leaves([*pieces, tree.leaves[done:]], sizes)
+
+
+def _fit_children(
+    shared: tuple[KMeans, Grouping], task: ParentTask
+) -> tuple[NDArray[np.float32], float]:
+    """Cluster the rows of one parent."""
+    model, grouping = shared
+    x, weight = grouping.read(task.parent)
+    model = clone(model).set_params(n_clusters=task.n_children, random_state=task.seed)
+    state = settled(model, Data(x, None if (weight == 1).all() else weight))
+    best = best_restart(state.inertia)
+    return state.centers[best].astype(np.float32), float(state.inertia[best])
+
+
+def _parents_of(tree: CenterTree, n_probe: int | None, x: AnyArray) -> Ints:
+    return nearest_leaf(x, tree, n_probe)[0].astype(np.int64)
+
+
+def _large_leaf_of(tree: CenterTree, n_probe: int | None, position: Ints, x: AnyArray) -> Ints:
+    """Return the position of each row's leaf among the large leaves, -1 for other leaves."""
+    return position[nearest_leaf(x, tree, n_probe)[0]]
