@@ -1,4 +1,4 @@
-"""Starts that begin with centers which are known beforehand."""
+"""Initial centers: known centers, too few distinct rows, and the fallback of a collapsed fit."""
 
 from __future__ import annotations
 
@@ -65,6 +65,15 @@ def test_fewer_distinct_rows_than_centers_are_repeated():
     assert {tuple(center) for center in found[0]} == {tuple(row) for row in GRID[:2]}
     # The survey and the rows.
     assert rows.passes == 2
+
+
+def test_the_fallback_has_one_restart_and_a_fixed_seed():
+    problems = [
+        initialization_of(open_rows(X), 9, seeds, init="random") for seeds in [(1,), (1, 2, 3)]
+    ]
+    one, several = (initial_centers(problem.fallback()) for problem in problems)
+    assert one.shape == several.shape == (1, 9, 2)
+    np.testing.assert_array_equal(np.sort(one, axis=1), np.sort(several, axis=1))
 
 
 def test_a_few_weighted_points_are_clustered_by_hand():
