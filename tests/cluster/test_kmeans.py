@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import threading
 import warnings
 from copy import deepcopy
 
@@ -99,12 +98,6 @@ def test_an_empty_cluster_takes_the_farthest_row_by_hand():
     model = KMeans(3, init=np.array([[0.0], [4.0], [100.0]]), max_iter=1).fit(data)
     assert model.cluster_centers_.ravel().tolist() == [0.5, 4.5, 9.0]
     assert model.labels_.tolist() == [0, 0, 1, 1, 2]
-
-
-def test_one_cluster_is_the_mean():
-    model = KMeans(1, random_state=0).fit(X)
-    np.testing.assert_allclose(model.cluster_centers_[0], X.mean(axis=0), rtol=1e-12)
-    assert model.inertia_ == pytest.approx(((X - X.mean(axis=0)) ** 2).sum(), rel=1e-12)
 
 
 def test_as_many_clusters_as_rows_leaves_no_inertia():
@@ -389,21 +382,6 @@ def test_a_dask_table_brings_its_names():
         model.predict(table[["b", "a", "c", "d"]])
 
 
-def test_weights_may_be_a_column_of_the_dask_table():
-    dd = pytest.importorskip("dask.dataframe")
-    frame = pd.DataFrame(X, columns=list("abcd")).assign(w=WEIGHT)
-    table = dd.from_pandas(frame, npartitions=3)
-    expected = KMeans(6, random_state=0).fit(X, sample_weight=WEIGHT)
-    for weight in (table["w"], table["w"].to_dask_array()):
-        with pytest.warns(PerformanceWarning):
-            model = KMeans(6, random_state=0).fit(table[list("abcd")], sample_weight=weight)
-        np.testing.assert_array_equal(values(model.labels_), expected.labels_)
-    for data in (X, chunked(X, 70)):
-        for weight in (frame["w"], table["w"]):
-            series = KMeans(6, random_state=0).fit(data, sample_weight=weight)
-            np.testing.assert_array_equal(values(series.labels_), expected.labels_)
-
-
 @pytest.mark.parametrize("container", [np.asarray, chunked])
 def test_an_xarray_array_is_its_array(container):
     array = xr.DataArray(container(X), dims=("pixel", "band"))
@@ -426,12 +404,6 @@ def test_dask_in_is_dask_out_in_the_same_chunks():
     assert model.labels_.dtype == np.int32
     assert isinstance(model.cluster_centers_, np.ndarray)
     assert isinstance(model.inertia_, float)
-
-
-def test_numpy_and_dask_models_predict_each_others_data():
-    one = KMeans(6, random_state=0).fit(X)
-    two = KMeans(6, random_state=0).fit(chunked(X))
-    np.testing.assert_array_equal(values(one.predict(chunked(X))), two.predict(X))
 
 
 def test_a_model_of_lazy_data_pickles_without_its_data_and_labels():
@@ -576,14 +548,6 @@ def test_kmeans_plus_plus_draws_with_probability_in_proportion_to_d2():
     assert abs(starts[1] / 300 - far) < 0.03
 
 
-@pytest.mark.parametrize("init", INITS)
-def test_a_start_does_not_depend_on_where_the_data_lie(init):
-    one = KMeans(6, init=init, random_state=3).fit(X)
-    # A power of two, far enough to show and near enough to keep all digits that matter.
-    two = KMeans(6, init=init, random_state=3).fit(X + 1024.0)
-    np.testing.assert_array_equal(one.labels_, two.labels_)
-
-
 # Tolerance and scale.
 
 
@@ -635,16 +599,6 @@ def test_cosine_does_not_see_the_length_of_rows():
     two = KMeans(6, metric="cosine", random_state=0).fit(X * lengths)
     np.testing.assert_array_equal(one.labels_, two.labels_)
     np.testing.assert_allclose(one.cluster_centers_, two.cluster_centers_, rtol=1e-12)
-
-
-def test_cosine_takes_a_row_of_zeros():
-    data = np.concatenate([X, np.zeros((1, 4))])
-    model = KMeans(6, metric="cosine", random_state=0).fit(data)
-    assert np.isfinite(model.cluster_centers_).all()
-    assert np.isfinite(model.inertia_)
-    without = KMeans(6, metric="cosine", init=model.cluster_centers_).fit(X)
-    np.testing.assert_allclose(model.cluster_centers_, without.cluster_centers_, rtol=1e-12)
-    assert model.inertia_ == pytest.approx(without.inertia_, rel=1e-12)
 
 
 @pytest.mark.parametrize("container", [np.asarray, chunked])
@@ -957,21 +911,3 @@ def test_another_number_of_features_is_refused(container):
     for method in (model.predict, model.transform, model.score):
         with pytest.raises(ValueError, match="X has 3 features, but KMeans is expecting 4"):
             method(container(X[:, :3]))
-
-
-def test_fitting_again_forgets_the_last_fit():
-    model = KMeans(6, random_state=0).fit(pd.DataFrame(X, columns=list("abcd")))
-    model.set_params(n_clusters=3).fit(X[:, :2])
-    assert not hasattr(model, "feature_names_in_")
-    assert model.n_features_in_ == 2
-    assert model.cluster_centers_.shape == (3, 2)
-
-
-def test_a_second_fit_of_lazy_data_with_a_failed_pass_leaves_no_thread_or_pool_behind():
-    before = threading.active_count()
-    data = X.copy()
-    data[5, 0] = np.nan
-    for _ in range(3):
-        with pytest.raises(ValueError, match="NaN"):
-            KMeans(6).fit(chunked(data).map_blocks(np.copy))
-    assert threading.active_count() == before

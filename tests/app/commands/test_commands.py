@@ -298,7 +298,6 @@ def test_a_dry_run_computes_nothing(run: Any, tmp_path: Path, folder: Path) -> N
     assert "--chunks" in err
 
 
-@pytest.mark.parametrize("dry", [True, False])
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -326,7 +325,6 @@ def test_inputs_and_outputs_are_checked_before_a_cluster_starts(
     monkeypatch: pytest.MonkeyPatch,
     arguments: str,
     message: str,
-    dry: bool,
 ) -> None:
     def start(*_: Any, **__: Any) -> None:
         raise AssertionError("a cluster was started")
@@ -339,7 +337,7 @@ def test_inputs_and_outputs_are_checked_before_a_cluster_starts(
     zarr.create_group("memory://taken/here", overwrite=True)
     arguments = arguments.replace("S::", f"{folder / 'scene.zarr'}::")
     before = sorted(path.name for path in tmp_path.iterdir())
-    code, out, err = run(f"fit S --n-clusters 3 {arguments}", *["--dry-run"] * dry, cluster=False)
+    code, out, err = run(f"fit S --n-clusters 3 {arguments}", cluster=False)
     assert code == (2 if "is about" in message else 1), err
     assert message in err.splitlines()[-1]
     assert "Traceback" not in err
@@ -416,7 +414,7 @@ def test_class_names_are_text(run: Any, folder: Path, tmp_path: Path) -> None:
     assert "$x^2$" in page
 
 
-@pytest.mark.parametrize("address", ["tls://127.0.0.1:9", "coop://pigeon", "127.0.0.1:x"])
+@pytest.mark.parametrize("address", ["tls://127.0.0.1:9", "127.0.0.1:x"])
 def test_addresses_that_lead_nowhere_are_one_line(
     run: Any, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -138,13 +138,6 @@ def test_ties_go_to_the_lowest_cluster_by_hand(dtype):
     assert nearest(x, np.array([[9.0], [1.0], [1.0]]))[0].tolist() == [1, 1, 1, 1]
 
 
-def test_no_feature_of_any_weight_puts_all_rows_in_cluster_0(dtype):
-    x = np.arange(8, dtype=dtype).reshape(4, 2)
-    labels, distances = nearest(x, np.array([[5.0, 5.0], [0.0, 1.0]]), feature_weights=np.zeros(2))
-    assert labels.tolist() == [0, 0, 0, 0]
-    assert distances.tolist() == [0.0, 0.0, 0.0, 0.0]
-
-
 # Against the direct search.
 
 
@@ -278,8 +271,8 @@ def test_float32_scores_that_overflow_never_decide(seed, k, p):
     )
 
 
-@pytest.mark.parametrize("k", [1, 2, 3, 9, 17, 40])
-@pytest.mark.parametrize("p", [1, 3, 40])
+@pytest.mark.parametrize("k", [1, 3, 17, 40])
+@pytest.mark.parametrize("p", [1, 40])
 @pytest.mark.parametrize("scale", [1e39, 1e139])
 def test_centers_beyond_float32_are_centers_and_never_padding(k, p, scale):
     # Their scores are infinite, as those of the padding of the last vector of centers are.
