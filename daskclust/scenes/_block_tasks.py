@@ -442,11 +442,27 @@ class CubeBlocks:
         )
 
     def image(self, values: da.Array, fill_value: float) -> da.Array:
-        """Put one value per row back onto the image; lazy, (y, x)."""
+        """Put one value per row back onto the image; lazy, (y, x).
+
+        Images that are computed together share the reads that find the masked pixels.
+        """
         wide = widened(values, fill_value)
+        counts = wide.chunks[0]
+        masks = []
+        if counts != tuple(self.grid.pixels):
+            masks = [
+                self.map(
+                    block_mask,
+                    sizes=self.grid.pixels,
+                    dtype=bool,
+                    token="daskclust-mask",
+                    counts=counts,
+                )
+            ]
         flat = self.map(
             expand_block,
             wide,
+            *masks,
             sizes=self.grid.pixels,
             dtype=wide.dtype,
             token="daskclust-map",
@@ -459,6 +475,16 @@ _Excluded = Bools | None
 
 
 def block_valid(source: CubeSource, number: int, excluded: _Excluded) -> Bools:
+    return source.valid(number, excluded)[0]
+
+
+def block_mask(
+    source: CubeSource, number: int, excluded: _Excluded, *, counts: Sequence[int]
+) -> Bools:
+    """Return which pixels of a block are valid; a complete block is not read."""
+    pixels = source.grid.pixels_of(number)
+    if counts[number] == pixels:
+        return np.ones(pixels, bool)
     return source.valid(number, excluded)[0]
 
 
@@ -560,7 +586,13 @@ def merge_surveys(surveys: Floats, *, n_bands: int, keep_incomplete: bool) -> Fl
 
 
 def expand_block(
-    source: CubeSource, number: int, excluded: _Excluded, labels: Array, *, fill_value: Any
+    source: CubeSource,
+    number: int,
+    excluded: _Excluded,
+    labels: Array,
+    valid: Bools | None = None,
+    *,
+    fill_value: Any,
 ) -> Array:
     """Spread the labels of one block's valid pixels over all its pixels; (pixels,)."""
     pixels = source.grid.pixels_of(number)
@@ -569,7 +601,7 @@ def expand_block(
     if len(labels) == pixels:  # all valid, nothing to look up
         return labels
     out = np.full(pixels, fill_value, dtype=labels.dtype)
-    valid = block_valid(source, number, excluded)
+    valid = block_valid(source, number, excluded) if valid is None else valid
     if len(labels) != valid.sum():
         raise ValueError(
             f"Block {number} of the cube has {valid.sum()} valid pixels but got {len(labels)} "
