@@ -46,6 +46,8 @@ from daskclust.semisupervised.spreading import (
     spread_labels,
 )
 
+__all__ = ["LabelSpreading"]
+
 #: Number of nearest nodes of a row that it connects.
 CONNECTED = 2
 #: Maximum number of sets of prototypes in each view, and of prototypes in all its sets.
@@ -67,16 +69,14 @@ class LabelSpreading(ClassifierMixin, BasePrototypes):
     Use it when a few rows have labels, from one to thousands per class, and all rows need a class.
     A few hundred prototypes, the centers of a k-means with many clusters, represent the rows.
     Prototypes and labeled rows are the nodes of a graph.  Each row connects its two nearest nodes
-    [1]_, and in images adjacent pixels connect their nearest nodes.  Labels are spread along the
-    graph [2]_, and a row gets the class probabilities of its nearest nodes.  Up to six sets of
-    prototypes are averaged.  A classifier is also fitted to the labeled rows.  Cross-validation
-    chooses the weights of the logarithms of both probabilities.
+    [1]_, and in images adjacent pixels connect theirs.  Labels are spread along the graph [2]_, and
+    a row gets the class probabilities of its nearest nodes.  A classifier is also fitted to the
+    labeled rows.  Cross-validation weighs both.
 
     Parameters
     ----------
     n_prototypes : int, default=400
-        Maximum number of prototypes in each set; at most a tenth of the rows are used (for 100 to
-        500 rows 50, and at most a fourth of the rows).
+        Maximum number of prototypes in each of up to six sets; at most a tenth of the rows.
     views : {"auto", "raw", "standard", "angle", "whitened", "mean", "mixture", "pckid"} or \
 tuple of str, default="auto"
         Scaled copies of the rows, each with its own prototypes and equal weight.
@@ -87,11 +87,9 @@ tuple of str, default="auto"
         - ``"standard"``: each feature divided by its standard deviation, or by a quarter of its
           range if that is more (up to three standard deviations).
         - ``"angle"``: rows scaled to length 1.
-        - ``"whitened"``: as ``"angle"``, with the noise of the bands almost whitened; only for a
+        - ``"whitened"``: as ``"angle"``, with almost white noise; only for a
           :class:`daskclust.Cube`.
-        - ``"mean"``, ``"mixture"``, ``"pckid"``: means of the columns in place of missing values,
-          conditional means under a Gaussian mixture, and coordinates of the kernel of
-          :class:`PCKID`.
+        - ``"mean"``, ``"mixture"``, ``"pckid"``: for missing values, see the user guide.
     alpha : float in [0, 1), default=0.9
         Weight of the neighbors when labels are spread; 0 does not spread labels.
     n_neighbors : int, default=3
@@ -99,18 +97,12 @@ tuple of str, default="auto"
     max_iter : int, default=15
         Maximum number of k-means iterations for the prototypes.
     classifier : "trees", classifier or None, default="trees"
-        Classifier that is combined with the spread labels.
-
-        - ``"trees"``: :class:`sklearn.ensemble.ExtraTreesClassifier` with 100 trees and
-          :class:`sklearn.linear_model.LogisticRegression` on standardized features, weighted by
-          cross-validation.
-        - classifier: a copy of this classifier of scikit-learn, which has ``predict_proba``.
-        - None: the spread labels alone.
+        Extremely randomized trees with a logistic regression, any classifier of scikit-learn that
+        has ``predict_proba``, or None for the spread labels alone.
     random_state : int, RandomState, Generator or None, default=None
         An int gives the same result for any chunks, scheduler and number of workers.
     checkpoint : path-like, default=None
-        File that stores the prototypes, and then the counts.  A repeated fit with the same data,
-        labels and parameters resumes from it.
+        File from which a repeated fit with the same data, labels and parameters resumes.
 
     Attributes
     ----------
@@ -119,38 +111,27 @@ tuple of str, default="auto"
     labels_ : ndarray or dask.array.Array of shape (n,)
         Class of each row; labeled rows keep their label.  Lazy, and chunked like X, for Dask input.
     prototypes_ : ndarray of shape (m, p), float64
-        Prototypes of all sets of all views.  In the views ``"angle"`` and ``"whitened"`` they are
-        directions of length near 1, and NaN in ``"pckid"``.
+        Prototypes of all sets of all views.
     classifier_ : classifier or None
         Classifier fitted to the labeled rows; None without one, or with a single class.
     mixing_weights_ : ndarray of shape (2,), float64
         Weights of the spread labels and of the classifier.
     left_out_log_loss_ : dict of str to float
-        Mean log loss of left-out labels, by ``"spread"``, ``"classifier"`` and ``"mixture"``.  NaN
-        without a classifier, or if fewer than two classes have two different rows.
+        Mean log loss of left-out labels, by ``"spread"``, ``"classifier"`` and ``"mixture"``.
     n_iter_ : int
         Maximum number of k-means iterations of all sets.
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (p,)
         Names of the columns, if X has names.
     history_ : list of dict
-        One record, see Notes.
+        One record; its entries are described in the user guide.
 
     Raises
     ------
     ConstraintError
         For no labels at all, and for rows or labels that cannot be used.
     ValueError
-        For infinity, or NaN if a view or the classifier does not take it; for parameters out of
-        range.
-    CheckpointError
-        If the checkpoint is broken or belongs to other data, labels or parameters.
-
-    Warns
-    -----
-    ConstraintWarning
-        If labeled rows have sample weight 0, or if no label reaches some nodes in any set of a
-        view.
+        For infinity, or NaN if a view or the classifier does not take it; for invalid parameters.
 
     See Also
     --------
@@ -159,21 +140,7 @@ tuple of str, default="auto"
 
     Notes
     -----
-    *Passes*: 1 checks the data, 1 draws a sample of 65 536 rows (or 64 per prototype if that is
-    more) for views and prototypes, 1 reads the chunks with labeled rows, and 1 counts edges in all
-    views.  A cube with masked pixels takes one more.  *Memory* of a worker thread: one block, its
-    views, and the pairs of nodes that it connects.  *On the client*: the sample; for each set
-    O(m^3) time and some matrices of ``8 m^2`` bytes, with m nodes.
-
-    The user guide describes views, nodes and the classifier in detail ("Prototype graphs").
-
-    *Rows that no label reaches* get equal probabilities from the graph.  The classifier alone
-    decides about them; without one their class is arbitrary, and their margin is 0.
-
-    *History*: ``objective`` (number of connected pairs of nodes), ``passes``, ``seconds``,
-    ``nodes`` (in each set, view by view), ``unreached_nodes``, ``unreached_rows``; with a
-    classifier also ``mixing_weights``, ``left_out_log_loss`` and ``advice``, which says which rows
-    to label next.
+    The user guide ("Prototype graphs") describes details, passes, memory and warnings.
 
     References
     ----------

@@ -54,6 +54,8 @@ from daskclust.semisupervised.pair_metric import LinkedNodes, NodeLinks
 from daskclust.semisupervised.predict import near_values
 from daskclust.semisupervised.problem import PrototypeProblem, PrototypeState
 
+__all__ = ["SpectralClustering"]
+
 #: Maximum number of labeled rows that are fetched, evenly from the classes.
 _MOST_LABELED = 2**14
 
@@ -246,76 +248,65 @@ class SpectralClustering(ClusterMixin, BasePrototypes):
     [1]_.  The weight of an edge grows with this count.  The leading eigenvectors [3]_ of the graph
     are clustered, and each row gets a cluster by the vote of its nearest nodes.
 
+    Constraints, as pairs or as labels of some rows, fit a metric of the eigenvectors [2]_.  They
+    influence the clusters but need not hold: if they must, use :class:`COPKMeans`.
+
     Parameters
     ----------
     n_clusters : int, default=8
     n_prototypes : int or "auto", default="auto"
-        Maximum number of prototypes.  With fewer rows, the rows are the nodes.
-
-        - ``"auto"``: 5000 if there are at most 5000 rows.  For more rows 1000, or 10 for each
-          cluster if that is more, up to 5000.
-        - int: this number.
+        Maximum number of prototypes.  With fewer rows, the rows are the nodes.  ``"auto"`` is 5000
+        for at most 5000 rows, else 1000, or 10 per cluster if that is more (at most 5000).
     views : {"auto", "raw", "standard", "angle", "whitened", "mean", "mixture", "pckid"} or \
 tuple of str, default="auto"
-        Spaces in which rows are compared, see :class:`LabelSpreading`; several count side by
-        side, with the same prototypes.  Where values are missing, ``"auto"`` is
-        ``("mixture", "pckid")``.
+        Scaled copies of the rows, see :class:`LabelSpreading`, side by side in one space.  If
+        values are missing, ``"auto"`` is ``("mixture", "pckid")``.
     n_neighbors : int, default=5
-        Nearest nodes that vote for the cluster of a row.
+        Number of nearest nodes that vote for the cluster of a row.
     pair_strength : float or "auto", default="auto"
         Weight of a pair relative to the graph.
 
         - 0 ignores pairs and labels.
-        - 1 gives a pair as much weight as a change of the metric by 1 (see Notes).
+        - 1 gives a pair as much weight as a change of the metric by 1.
         - ``"auto"`` is 1 if its clusters satisfy more left-out constraints than the clusters
           without constraints (by 1.5 standard errors, in two-fold cross-validation), and else 0.
     random_state : int, RandomState, Generator or None, default=None
         An int gives the same result for any chunks, scheduler and number of workers.
     checkpoint : path-like, default=None
-        File that holds the prototypes, and then the counts; a fit started again with the
-        same data, constraints and parameters continues from it.
+        File from which a repeated fit with the same data, constraints and parameters resumes.
 
     Attributes
     ----------
     labels_ : ndarray or dask.array.Array of shape (n,), int32
         Cluster of each row.  Lazy, and chunked like X, for Dask input.
     prototypes_ : ndarray of shape (m, p), float64
-        Rows of the data's kind; in the views ``"angle"`` and ``"whitened"`` directions;
-        NaN in ``"pckid"``.
+        Nodes as rows; in the views ``"angle"`` and ``"whitened"`` directions, NaN in ``"pckid"``.
     embedding_ : ndarray of shape (m, d), float64
-        Prototypes in the space of the eigenvectors, each of length 1.  If the rows are the nodes,
-        there is one prototype for each distinct row.
+        Nodes in the space of the eigenvectors, scaled to length 1.
     eigenvalues_ : ndarray of shape (d,), float64
         Leading eigenvalues of the graph, the largest first; d is n_clusters, or the number of nodes
         if that is less.
     pair_strength_ : float
         Strength that was used; 0 without constraints.
     n_iter_ : int
-        Iterations of k-means, for the prototypes.
+        Number of k-means iterations for the prototypes.
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (p,)
-        Names of the columns, where X has names.
+        Names of the columns, if X has names.
     history_ : list of dict
-        One record, with ``objective`` (number of connected pairs of nodes), ``passes``,
-        ``seconds`` and ``nodes``.
+        One record; its entries are described in the user guide.
 
     Raises
     ------
     ConstraintError
         For pairs, weights or labels that cannot be used.
     ValueError
-        For NaN or infinity in X (naming the first), fewer rows than clusters, and
-        parameters out of range.
-    CheckpointError
-        If the checkpoint is broken or belongs to other data, constraints or parameters.
+        For NaN or infinity in X, fewer rows than clusters, and invalid parameters.
 
     Warns
     -----
     ConstraintWarning
-        If constraints contradict each other, touch rows of sample weight 0, or are not used
-        because left-out constraints are satisfied more often without them.
-    ConvergenceWarning
-        If there are fewer distinct rows than clusters.
+        If constraints contradict each other, affect rows of sample weight 0, or are not used.
 
     See Also
     --------
@@ -324,24 +315,7 @@ tuple of str, default="auto"
 
     Notes
     -----
-    *Constraints*, listed or implied by partial labels, learn a metric of the leading eigenvectors
-    [2]_: a symmetric matrix M, so that u' M v is 1 for must-linked nodes u, v and 0 for
-    cannot-linked nodes, by least squares.  Without constraints M weighs the first ``n_clusters``
-    eigenvectors by 1 and the other ones by 0; the squared change of M is added to the squared
-    errors.  Five further eigenvectors take part.  Constraints need not hold: where they must, use
-    :class:`COPKMeans`.  Wrong pairs cost little, since all pairs together determine the few entries
-    of M.  Cross-validation leaves out must-linked groups as a whole, so that the other pairs do not
-    imply them, and labeled rows one by one.  It makes no pass over the data, and clusters the nodes
-    three more times.  A fit with constraints takes about 1.6 times the time of a fit without them.
-
-    *Passes* and *on the client*: as for :class:`LabelSpreading`; there is one set of prototypes,
-    and without constraints no labeled rows are read.
-
-    It is not always better than k-means: round clusters of like size are found as well without
-    a graph.
-
-    *Time on the client*: the graph is sparse.  5000 rows of two features take half a second, and
-    5000 rows of many features take some seconds.
+    The user guide ("Prototype graphs") describes the graph, the metric, passes and memory.
 
     References
     ----------
