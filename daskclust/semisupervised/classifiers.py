@@ -128,13 +128,16 @@ class Trees:
         left = np.concatenate([tree.children_left for tree in trees])
         is_leaf = left < 0
         leaves = np.concatenate([tree.value[:, 0] for tree in trees])[is_leaf]
-        # Most leaves have one class, so that few distinct rows of shares suffice.
-        distinct, number = np.unique(leaves, axis=0, return_inverse=True)
+        # Most leaves have one class: these share one row of shares for each class.
+        number = leaves.argmax(axis=1)
+        is_mixed = np.count_nonzero(leaves, axis=1) > 1
+        number[is_mixed] = len(columns) + np.arange(np.count_nonzero(is_mixed))
+        distinct = np.concatenate([np.eye(len(columns)), leaves[is_mixed]])
         shares = np.zeros((len(distinct), n_classes))
         shares[:, columns] = distinct / distinct.sum(axis=1, keepdims=True)
         children = np.column_stack([left, np.concatenate([tree.children_right for tree in trees])])
         children += np.repeat(starts, sizes)[:, None]
-        children[is_leaf] = number.reshape(-1, 1)
+        children[is_leaf] = number[:, None]
         thresholds = np.concatenate([tree.threshold for tree in trees])
         single = thresholds.astype(np.float32)
         # The largest number of single precision that is not above sends the same rows left.
