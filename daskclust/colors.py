@@ -1,4 +1,4 @@
-"""Names and colors of classes, colors of scenes: the same in pictures, reports and maps."""
+"""Names and colors of classes and scenes, which are the same in pictures, reports and maps."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from daskclust.core.array_types import Array, Floats, Ints
 
-# Okabe & Ito's colors, told apart with any color vision; then a few more.
+# The colors of Okabe and Ito, which can be distinguished with any color vision, and a few more.
 _COLORS = (
     "#0072b2",
     "#e69f00",
@@ -27,22 +27,22 @@ _COLORS = (
     "#44aa99",
     "#aaaaaa",
 )
-#: So many are told apart with any color vision.
+#: Number of colors that can be distinguished with any color vision.
 N_DISTINCT = len(_COLORS)
 #: Color of pixels without data or class.
 NODATA_COLOR = "#1a1a1a"
-#: Color of rows that belong to no cluster.
+#: Color of rows without a cluster.
 NOISE_COLOR = "#bdbdbd"
-#: Red, green and blue light in nm: what a composite shows if there are wavelengths.
+#: Wavelengths of red, green and blue light in nm, for color composites.
 _RGB = (660.0, 550.0, 470.0)
-#: Turn of the color wheel from one further color to the next: never near the last ones.
+#: Step on the color wheel (as a fraction) between further colors, so that successive colors differ.
 _GOLDEN = 0.618034
 
 
 def label_colors(count: int) -> list[str]:
     """Return a color for each label, as ``#rrggbb``.
 
-    The first twelve are told apart with any color vision; further ones are spread
+    The first twelve colors can be distinguished with any color vision.  Further colors are spread
     over the color wheel.
 
     >>> label_colors(2), len(set(label_colors(40)))
@@ -52,7 +52,7 @@ def label_colors(count: int) -> list[str]:
 
 
 def class_colors(codes: Iterable[int]) -> dict[int, str]:
-    """Return the color of each code: that of the label with this number.
+    """Return the color of each code, which is the color of the label with this number.
 
     >>> class_colors([1, 0, -2])
     {1: '#e69f00', 0: '#0072b2', -2: '#1a1a1a'}
@@ -70,7 +70,7 @@ def _color(code: int) -> str:
 
 
 def name_of(code: int, names: Mapping[int, str] | None = None, kind: str = "class") -> str:
-    """Return the name of a code; of one without a name its kind and number.
+    """Return the name of a code, or its kind and number if it has no name.
 
     >>> name_of(7, {7: "wheat"}), name_of(3), name_of(3, kind="cluster")
     ('wheat', 'class_3', 'cluster_3')
@@ -78,31 +78,37 @@ def name_of(code: int, names: Mapping[int, str] | None = None, kind: str = "clas
     return (names or {}).get(code, f"{kind}_{code}")
 
 
-def places_of_names(names: Sequence[str], wanted: Sequence[str]) -> list[int]:
-    """Return where each wanted name stands among names, -1 for none; one to one.
+def positions_of_names(names: Sequence[str], requested: Sequence[str]) -> list[int]:
+    """Return the position of each requested name among ``names``, or -1; positions are distinct.
 
-    Attributes of CF have no blanks in names: ``a_b`` is ``a b`` too, where no other name is.
+    CF attributes cannot contain blanks in names.  So ``a_b`` also matches ``a b``, unless there is
+    an exact match.
 
-    >>> places_of_names(["dry soil", "dry_soil", "old wood"], ["dry_soil", "dry soil", "old_wood"])
+    >>> names = ["dry soil", "dry_soil", "old wood"]
+    >>> positions_of_names(names, ["dry_soil", "dry soil", "old_wood"])
     [1, 0, 2]
     """
-    found: list[int] = [-1] * len(wanted)
+    positions: list[int] = [-1] * len(requested)
     for plain in (str, lambda name: "_".join(name.split())):
-        places = {plain(name): at for at, name in enumerate(names) if at not in found}
-        for at, name in enumerate(wanted):
-            if found[at] < 0:
-                found[at] = places.pop(plain(name), -1)
-    return found
+        by_name = {
+            plain(name): position
+            for position, name in enumerate(names)
+            if position not in positions
+        }
+        for position, name in enumerate(requested):
+            if positions[position] < 0:
+                positions[position] = by_name.pop(plain(name), -1)
+    return positions
 
 
 @dataclass(frozen=True)
 class Legend:
-    """The values of a label map, ascending, with a name and a color (``#rrggbb``) each.
+    """Ascending values (codes) of a label map, with their names and colors (``#rrggbb``).
 
-    `keys` are labels of the model, ascending, None if they are the values themselves; `values` is
-    the value of each key. `classes` are values that are classes, or clusters with a name, not mere
-    numbers. `codes_are_given`: the codes are those of the labels, and not made for classes that are
-    text. `noise` is the value of rows without a cluster.
+    `keys` are the ascending labels of the model, and `values` the code of each label.  They are
+    None if labels are codes.  `classes` are the codes of classes and of clusters with a name.
+    `codes_are_given` is True if the codes are those of the labels, and False if they were assigned
+    to classes that are text.  `noise` is the code of rows without a cluster.
     """
 
     codes: tuple[int, ...]
@@ -123,7 +129,7 @@ class Legend:
         *,
         kind: str = "cluster",
     ) -> Legend:
-        """Return the legend of ascending codes, most of which may have no name and no color.
+        """Return the legend of ascending codes.  Codes without a name or color get default ones.
 
         >>> Legend.of([0, 7], {7: "wheat"}).names
         ('cluster_0', 'wheat')
@@ -137,42 +143,42 @@ class Legend:
         )
 
     def of_labels(self, keys: NDArray[Any], values: NDArray[Any]) -> Legend:
-        """Return the same for labels of a model that are not the values themselves."""
+        """Return this legend for a model whose labels ``keys`` differ from the codes ``values``."""
         if np.array_equal(keys, values):
             return self
         return replace(self, keys=keys, values=values.astype(np.int64))
 
     def encode(self, labels: Any) -> Any:
-        """Turn labels of the model into values of the map; lazy for Dask arrays."""
+        """Convert labels of the model to codes of the map; lazy for Dask arrays."""
         if self.keys is None:
             return labels
         if hasattr(labels, "map_blocks"):
-            return labels.map_blocks(_looked_up, keys=self.keys, values=self.values, dtype=np.int64)
-        return _looked_up(np.asarray(labels), keys=self.keys, values=self.values)
+            return labels.map_blocks(_look_up, keys=self.keys, values=self.values, dtype=np.int64)
+        return _look_up(np.asarray(labels), keys=self.keys, values=self.values)
 
     @property
     def is_of_clusters(self) -> bool:
-        """Whether all names are numbers of clusters."""
+        """True if all names are default names of clusters."""
         numbers = (name_of(code, kind="cluster") for code in self.codes)
         items = zip(self.codes, self.names, numbers, strict=True)
         return all(name == number or code == self.noise for code, name, number in items)
 
     @property
     def by_code(self) -> dict[int, str]:
-        """Names by value."""
+        """Names by code."""
         return dict(zip(self.codes, self.names, strict=True))
 
     @property
     def color_by_code(self) -> dict[int, str]:
-        """Colors by value."""
+        """Colors by code."""
         return dict(zip(self.codes, self.colors, strict=True))
 
 
-def _looked_up(labels: NDArray[Any], *, keys: Any, values: Any) -> Ints:
+def _look_up(labels: NDArray[Any], *, keys: Any, values: Any) -> Ints:
     if not len(labels):
         return np.empty(labels.shape, np.int64)
-    found: Ints = values[np.searchsorted(keys, labels)]
-    return found
+    codes: Ints = values[np.searchsorted(keys, labels)]
+    return codes
 
 
 def rgb_bands(n_bands: int, wavelengths: Floats | None) -> NDArray[np.intp]:
@@ -193,27 +199,28 @@ def stretch(picture: Array) -> Array:
 
 
 def require_matplotlib() -> None:
-    """Raise where pictures cannot be drawn."""
+    """Raise ImportError if matplotlib is not installed."""
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
         raise ImportError(
-            "Pictures need matplotlib, which is not installed. Use: pip install 'daskclust[plot]'"
+            "Pictures require matplotlib, which is not installed. Use: pip install "
+            "'daskclust[plot]'"
         ) from error
 
 
 def drawn(
     labels: Array, colors: Sequence[str], codes: Sequence[int] | None = None
 ) -> tuple[Ints, NDArray[np.uint8]]:
-    """Draw a label map: ``table[places]`` are its pixels, red, green and blue.
+    """Draw a label map: return ``places`` and ``table``, where ``table[places]`` are RGB pixels.
 
-    `colors` are of the labels 0, 1, ..., or of the ascending `codes`. Labels below 0 are dark, the
-    place 0.
+    `colors` belong to the labels 0, 1, ..., or to the ascending `codes`.  Labels below 0 are dark,
+    and have the place 0.
 
     >>> places, table = drawn(np.array([[7, -1]]), ["#0072b2", "#e69f00"], [0, 7])
     >>> places.tolist(), table[places].tolist()
     ([[2, 0]], [[[230, 159, 0], [26, 26, 26]]])
     """
-    at = labels if codes is None else np.searchsorted(codes, labels)
+    index = labels if codes is None else np.searchsorted(codes, labels)
     table = np.array([list(bytes.fromhex(color[1:])) for color in (NODATA_COLOR, *colors)])
-    return np.where(labels < 0, 0, at + 1), table.astype(np.uint8)
+    return np.where(labels < 0, 0, index + 1), table.astype(np.uint8)

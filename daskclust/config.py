@@ -1,4 +1,4 @@
-"""Settings and string options: defaults, and checks with the same error text for all.
+"""Defaults of settings, and checks of settings and string options.
 
 Settings are the namespace ``daskclust`` of Dask's configuration.  ``daskclust.yaml`` lists them.
 """
@@ -83,15 +83,15 @@ _VALID: dict[str, tuple[str, Callable[[Any], bool]]] = {
 
 def check_choice(value: Any, name: str, choices: Sequence[str]) -> None:
     """Raise ValueError unless ``value`` is one of the strings."""
-    # Arrays and matrices compare their elements.
+    # The type is checked first, because arrays compare their elements.
     if not isinstance(value, str | None) or value not in choices:
         options = ", ".join(repr(choice) for choice in choices)
         raise ValueError(f"{name} must be one of {options}, got {value!r}.")
 
 
 def without_mask(values: Any, name: str) -> Any:
-    """Return the values of a parameter, or raise ValueError if any of them is masked."""
-    # Imported here, because settings are registered when the package is imported: NumPy is slow.
+    """Return the values of a parameter; raise ValueError if a value is masked."""
+    # NumPy is imported here, because this module is loaded with the package and must be fast.
     import numpy as np
 
     if np.ma.is_masked(values):

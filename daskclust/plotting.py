@@ -75,7 +75,7 @@ def draw_label_map(
     like: ArrayLike | None = None,
     title: str | None = None,
 ) -> Any:
-    """Draw a map of labels, with one color per label; -1 (no data) is nearly black.
+    """Draw a map of labels with one color per label; pixels without data (-1) are nearly black.
 
     Parameters
     ----------
@@ -389,8 +389,8 @@ def draw_confusion(
     ax : matplotlib Axes, optional
         Axes to draw into.  Default: axes of a new figure.
     classes, clusters : sequence
-        Names.  Clusters with the name of a class are on the diagonal.  If no cluster has the name
-        of a class, clusters are ordered such that the diagonal is large.
+        Names.  Clusters with the name of a class are on the diagonal.  If there are no such
+        clusters, clusters are ordered so that the diagonal is large.
     title : str, default=None
         Title of the plot.
 
@@ -400,8 +400,8 @@ def draw_confusion(
     """
     ax = own_axes(ax)
     table = np.asarray(counts, dtype=float)
-    named = list(clusters)
-    matched = [named.index(name) for name in classes if name in named]
+    names = list(clusters)
+    matched = [names.index(name) for name in classes if name in names]
     if not matched:
         rows, columns = linear_sum_assignment(table, maximize=True)
         matched = columns[np.argsort(rows)].tolist()
@@ -756,7 +756,7 @@ def condensed_tree(model: Any, ax: Any = None, *, title: str | None = None) -> A
 
 
 def _chosen_in(model: Any, lines: Any, m: int) -> dict[int, int]:
-    """Return the labels of the selected clusters of a condensed tree and of their descendants."""
+    """Return the labels of the selected clusters of a condensed tree and their descendants."""
     points = lines[lines["child"] < m]
     labels: dict[int, int] = {}
     parents = {int(c): int(p) for c, p in zip(lines["child"], lines["parent"], strict=True)}

@@ -33,7 +33,7 @@ __all__ = ["StandardScaler"]
 
 @dataclass(frozen=True)
 class _Standardized:
-    """Function of rows: subtract the mean and divide by the scale, or the inverse; in float64."""
+    """Function that subtracts the mean and divides by the scale, or does the inverse."""
 
     mean: Floats
     scale: Floats
@@ -53,7 +53,8 @@ class _Standardized:
 class StandardScaler(Saveable, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     """Standardize features: subtract the mean and divide by the standard deviation.
 
-    Like :class:`sklearn.preprocessing.StandardScaler`, for data larger than memory.
+    Use it when features have different units, for data larger than memory.  Results are those of
+    :class:`sklearn.preprocessing.StandardScaler`.
 
     Parameters
     ----------
@@ -72,8 +73,8 @@ class StandardScaler(Saveable, OneToOneFeatureMixin, TransformerMixin, BaseEstim
         Divisor of each feature: the standard deviation, or 1 for a constant feature.  None if
         `with_std` is False.
     n_samples_seen_ : int, float or ndarray of shape (n_features,)
-        Number of observed values of each feature, or the sum of their weights; a single number if
-        it is the same for all features.
+        Number of observed values of each feature, or the sum of their weights.  It is one number if
+        all features have the same.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray of shape (n_features,)
@@ -87,7 +88,7 @@ class StandardScaler(Saveable, OneToOneFeatureMixin, TransformerMixin, BaseEstim
     Notes
     -----
     NaN is a missing value: ``fit`` ignores it and ``transform`` keeps it.  ``fit`` takes one pass.
-    Other chunks or batches change the statistics by rounding errors only.  They are merged by the
+    Other chunks or batches change the statistics only by rounding errors.  They are merged by the
     formula of Chan, Golub and LeVeque (1983).
     ``mean_`` and ``var_`` are also computed if `with_mean` and `with_std` are False.
 
@@ -175,7 +176,7 @@ class StandardScaler(Saveable, OneToOneFeatureMixin, TransformerMixin, BaseEstim
             with np.errstate(invalid="ignore"):
                 draft._observed, draft.mean_ = weight, np.where(weight > 0, mean, np.nan)
                 draft.var_ = squares / weight
-        # A variance below its rounding error is 0, as scikit-learn decides it.
+        # A variance below its rounding error counts as 0, as in scikit-learn.
         n, eps = draft._observed, np.finfo(np.float64).eps
         is_constant = draft.var_ <= n * eps * draft.var_ + (n * draft.mean_ * eps) ** 2
         draft._divisors = np.where(is_constant, 1.0, np.sqrt(draft.var_))

@@ -28,7 +28,7 @@ from daskclust.app.report.summary import (
     n_clusters_of,
     singles_advice,
 )
-from daskclust.colors import Legend, name_of, places_of_names
+from daskclust.colors import Legend, name_of, positions_of_names
 from daskclust.core.persistence.mixin import class_names_of, merged_classes_of, name_classes
 from daskclust.core.storage.outputs import Group, Output
 from daskclust.core.storage.redact import redact
@@ -353,7 +353,7 @@ def paint(model: Any, path: str) -> list[str]:
     colors = read_class_colors(path)
     legend = legend_of(model)
     codes = {str(code): code for code in legend.codes}
-    for name, at in zip(colors, places_of_names(legend.names, list(colors)), strict=True):
+    for name, at in zip(colors, positions_of_names(legend.names, list(colors)), strict=True):
         if at >= 0:
             codes[name] = legend.codes[at]
     given: dict[int, str] = {}

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
-from daskclust.colors import NOISE_COLOR, Legend, name_of, places_of_names
+from daskclust.colors import NOISE_COLOR, Legend, name_of, positions_of_names
 from daskclust.core.array_types import Ints
 from daskclust.core.engine import compute
 from daskclust.core.persistence import mixin
@@ -322,7 +322,7 @@ def compare_classes(
             name == name_of(code) for code, name in mine.items()
         )
         if by_name:
-            same = places_of_names(list(mine.values()), names)
+            same = positions_of_names(list(mine.values()), names)
             wanted = [None if at < 0 else list(mine)[at] for at in same]
         else:
             wanted = [code if code in mine else None for code in codes]
