@@ -16,6 +16,7 @@ from daskclust.core.array_types import Array as Rows
 from daskclust.core.array_types import Floats, Ints
 from daskclust.core.engine import open_rows
 from daskclust.core.estimator.base import map_new_rows
+from daskclust.core.estimator.parameters import FLAG, Checked, Constraints
 from daskclust.core.estimator.validation import (
     check_output,
     check_rows,
@@ -50,7 +51,7 @@ class _Standardized:
         return wide.astype(x.dtype, copy=False)
 
 
-class StandardScaler(Saveable, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
+class StandardScaler(Checked, Saveable, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     """Standardize features: subtract the mean and divide by the standard deviation.
 
     Use it when features have different units, for data larger than memory.  Results are those of
@@ -111,6 +112,8 @@ class StandardScaler(Saveable, OneToOneFeatureMixin, TransformerMixin, BaseEstim
         "_observed": Array("p", low=0.0),
     }
     _of_rows: ClassVar[tuple[str, ...]] = ()
+
+    _parameter_constraints: ClassVar[Constraints] = {"with_mean": [FLAG], "with_std": [FLAG]}
 
     def __init__(self, *, with_mean: bool = True, with_std: bool = True) -> None:
         self.with_mean = with_mean
@@ -255,11 +258,6 @@ class StandardScaler(Saveable, OneToOneFeatureMixin, TransformerMixin, BaseEstim
 
     def _check_features(self, n_features: int) -> None:
         """Accept any number of features."""
-
-    def _check_parameters(self) -> None:
-        for name in ("with_mean", "with_std"):
-            if not isinstance(getattr(self, name), bool | np.bool_):
-                raise TypeError(f"{name} must be a bool, got {getattr(self, name)!r}.")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

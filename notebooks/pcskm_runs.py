@@ -157,8 +157,11 @@ def make(method: str, k: int, s: float | None, init: str) -> Any:
         return daskclust.PCKMeans(k, **common)
     if method == "MPCKM":
         return daskclust.MPCKMeans(k, **{**common, "max_iter": 100})
-    scores = {"PCSKM Eq. 15": True, "PCSKM scaled": "scaled"}.get(method, False)
-    return daskclust.PCSKMeans(k, sparsity=s, penalized_scores=scores, **common)
+    penalized = method in ("PCSKM Eq. 15", "PCSKM scaled")
+    model = daskclust.PCSKMeans(k, sparsity=s, penalized_scores=penalized, **common)
+    if method == "PCSKM scaled":
+        model._penalty_share = 0.5
+    return model
 
 
 def fit(model: Any, x: np.ndarray, **links: Any) -> tuple[Any, bool]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -11,13 +12,13 @@ from numpy.typing import NDArray
 from daskclust.cluster.hierarchical_kmeans import HierarchicalKMeans
 from daskclust.core.array_types import Array, Bools, Floats
 from daskclust.core.engine import compute, decide_within_groups, is_dask, make_rows, working_dtype
+from daskclust.core.estimator.parameters import Interval, check_value
 from daskclust.core.estimator.transforms import EUCLIDEAN, Metric, UnitSphere
 from daskclust.core.estimator.validation import (
     Data,
     check_choice,
     check_data,
     check_integer,
-    check_real,
 )
 from daskclust.core.kernels.blas import one_blas_thread
 
@@ -140,9 +141,8 @@ def deduplicate(
     """
     check_choice(metric, "metric", get_args(MetricName))
     check_choice(keep, "keep", get_args(Keep))
-    check_real(threshold, "threshold", 0)
-    if metric == "cosine":
-        check_real(threshold, "threshold", 0, maximum=2.0)
+    most = 2.0 if metric == "cosine" else None
+    check_value(threshold, "threshold", Interval(Real, 0, most, closed="both" if most else "left"))
     if n_clusters is not None:
         check_integer(n_clusters, "n_clusters", 1)
     data = check_data(X)

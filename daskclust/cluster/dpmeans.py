@@ -30,8 +30,9 @@ from daskclust.core.estimator.fit_loop import (
     draw_seeds,
     row_labels,
 )
+from daskclust.core.estimator.parameters import COMMON, COUNT, NOT_NEGATIVE, POSITIVE, Constraints
 from daskclust.core.estimator.transforms import EUCLIDEAN
-from daskclust.core.estimator.validation import Data, check_integer, check_real
+from daskclust.core.estimator.validation import Data
 from daskclust.core.initialization.centers import initial_centers
 from daskclust.core.initialization.deterministic import farthest_first_delta
 from daskclust.core.initialization.problem import Initialization
@@ -382,6 +383,8 @@ class DPMeans(BaseClusterer):
         Approximate number of clusters; used only if ``delta`` is None.
     max_clusters : int or None, default=None
         Maximum number of clusters.  At this number, far rows join the nearest cluster.
+    max_iter : int, default=300
+        Maximum number of iterations.
     tol : float, default=0.0
         The fit has converged when the set of clusters is unchanged and the squared shift of all
         centers is at most ``tol`` times the mean variance of the features.
@@ -481,6 +484,15 @@ class DPMeans(BaseClusterer):
     def _check_sizes(self) -> None:
         """Do nothing: the number of clusters is a result."""
 
+    _parameter_constraints: ClassVar[Constraints] = {
+        "delta": [POSITIVE, None],
+        "n_clusters_hint": [COUNT],
+        "max_clusters": [COUNT, None],
+        "max_iter": [COUNT],
+        "tol": [NOT_NEGATIVE],
+        **COMMON,
+    }
+
     def __init__(
         self,
         delta: float | None = None,
@@ -499,15 +511,6 @@ class DPMeans(BaseClusterer):
         self.tol = tol
         self.random_state = random_state
         self.checkpoint = checkpoint
-
-    def _check_parameters(self) -> None:
-        if self.delta is not None:
-            check_real(self.delta, "delta", 0, boundaries="neither")
-        check_integer(self.n_clusters_hint, "n_clusters_hint", 1)
-        if self.max_clusters is not None:
-            check_integer(self.max_clusters, "max_clusters", 1)
-        check_integer(self.max_iter, "max_iter", 1)
-        check_real(self.tol, "tol", 0)
 
     def _read(self, data: Data) -> None:
         """Do nothing: X is the only input."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from numbers import Integral
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, get_args
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,14 +34,20 @@ from daskclust.core.estimator.fit_loop import (
     fit,
     row_labels,
 )
+from daskclust.core.estimator.parameters import (
+    COMMON,
+    COUNT,
+    NOT_NEGATIVE,
+    Constraints,
+    Interval,
+    StrOptions,
+)
 from daskclust.core.estimator.row_functions import check_block, check_squares
 from daskclust.core.estimator.transforms import Metric
 from daskclust.core.estimator.validation import (
     Data,
-    check_choice,
     check_enough_rows,
     check_integer,
-    check_real,
     check_rows,
     check_weight,
 )
@@ -189,6 +197,18 @@ class HierarchicalKMeans(BaseClusterer):
     }
     _resumes_with: ClassVar[tuple[str, ...]] = ("spill",)
 
+    _parameter_constraints: ClassVar[Constraints] = {
+        "n_clusters": [COUNT, tuple, list],
+        "n_probe": [COUNT, StrOptions("all")],
+        "refine": [Interval(Integral, 0)],
+        "metric": [StrOptions("euclidean", "cosine")],
+        "max_iter": [COUNT],
+        "tol": [NOT_NEGATIVE],
+        "max_cluster_size": [COUNT, None],
+        "spill": [str, os.PathLike, None],
+        **COMMON,
+    }
+
     def __init__(
         self,
         n_clusters: Any = 8,
@@ -221,6 +241,7 @@ class HierarchicalKMeans(BaseClusterer):
     _sizes: Ints
 
     def _check_parameters(self) -> None:
+        super()._check_parameters()
         levels = self.n_clusters if isinstance(self.n_clusters, tuple | list) else [self.n_clusters]
         if not levels:
             raise ValueError(
@@ -229,16 +250,6 @@ class HierarchicalKMeans(BaseClusterer):
             )
         for level in levels:
             check_integer(level, "n_clusters", 1)
-        if self.n_probe != "all":
-            if isinstance(self.n_probe, str):
-                check_choice(self.n_probe, "n_probe", ("all",))
-            check_integer(self.n_probe, "n_probe", 1)
-        check_integer(self.refine, "refine", 0)
-        check_integer(self.max_iter, "max_iter", 1)
-        check_real(self.tol, "tol", 0)
-        check_choice(self.metric, "metric", get_args(MetricName))
-        if self.max_cluster_size is not None:
-            check_integer(self.max_cluster_size, "max_cluster_size", 1)
 
     @property
     def _totals(self) -> tuple[int, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from copy import copy
 from dataclasses import replace
-from typing import Any, Literal, Self, get_args
+from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 from sklearn.utils.metaestimators import available_if
@@ -13,6 +13,15 @@ from sklearn.utils.metaestimators import available_if
 from daskclust.cluster.lloyd import LloydClusterer, LloydProblem
 from daskclust.core.engine import map_rows, open_rows, working_dtype
 from daskclust.core.estimator.fit_loop import FirstPass, OpenData, draw_seeds
+from daskclust.core.estimator.parameters import (
+    CENTERS,
+    COUNT,
+    MISSING,
+    POSITIVE,
+    RESTARTS,
+    Constraints,
+    StrOptions,
+)
 from daskclust.core.estimator.transforms import (
     COVARIANCE,
     EUCLIDEAN,
@@ -24,8 +33,6 @@ from daskclust.core.estimator.transforms import (
 from daskclust.core.estimator.validation import (
     Data,
     Init,
-    check_choice,
-    check_integer,
     check_rows,
     check_survey,
     check_weight,
@@ -242,6 +249,16 @@ array of shape (k, p), fitted model or callable, default="k-means||"
     ((25, 25, 25, 25),)
     """
 
+    _parameter_constraints: ClassVar[Constraints] = {
+        **RESTARTS,
+        "init": [*CENTERS, StrOptions(*STRING_INITS)],
+        "oversampling_factor": [POSITIVE],
+        "init_rounds": [COUNT],
+        "algorithm": [StrOptions(*get_args(Algorithm))],
+        "metric": [StrOptions(*get_args(MetricName))],
+        "missing": [MISSING],
+    }
+
     def __init__(
         self,
         n_clusters: int = 8,
@@ -270,14 +287,6 @@ array of shape (k, p), fitted model or callable, default="k-means||"
         self.missing = missing
         self.random_state = random_state
         self.checkpoint = checkpoint
-
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        check_integer(self.max_iter, "max_iter", 1)
-        check_choice(self.algorithm, "algorithm", get_args(Algorithm))
-        check_choice(self.metric, "metric", get_args(MetricName))
-        if isinstance(self.init, str):
-            check_choice(self.init, "init", STRING_INITS)
 
     def _first_pass(self, data: Data, read: None) -> FirstPass:
         # Restarts of a deterministic initialization are equal.

@@ -15,7 +15,7 @@ from daskclust.core.estimator.base import BaseClusterer, note_observed, warn_few
 from daskclust.core.estimator.fit_loop import DataAlone, OpenData, Step, best_restart, row_labels
 from daskclust.core.estimator.partial_labels import PartialLabels
 from daskclust.core.estimator.transforms import Metric
-from daskclust.core.estimator.validation import check_integer, check_missing, check_real
+from daskclust.core.estimator.validation import check_missing
 from daskclust.core.initialization.centers import initial_centers
 from daskclust.core.initialization.methods import note_compared_rows
 from daskclust.core.initialization.problem import Initialization
@@ -321,12 +321,7 @@ class LloydClusterer(BaseClusterer):
     _resumes_with: ClassVar[tuple[str, ...]] = ("max_iter",)
 
     def _check_parameters(self) -> None:
-        check_integer(self.n_clusters, "n_clusters", 1)
-        check_real(self.tol, "tol", 0)
-        check_real(self.oversampling_factor, "oversampling_factor", 0, boundaries="neither")
-        check_integer(self.init_rounds, "init_rounds", 1)
-        if self.n_init != "auto":
-            check_integer(self.n_init, "n_init", 1)
+        super()._check_parameters()
         check_missing(self)
 
     def _finish(

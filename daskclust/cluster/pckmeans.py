@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from daskclust.cluster.constrained.base import PairwiseClusterer
+from daskclust.core.estimator.parameters import MISSING, Constraints
 from daskclust.core.estimator.validation import InitWithPairs, Missing, PairPenalty
 
 
@@ -170,6 +171,11 @@ or callable, default="auto"
     """
 
     _resumes_with: ClassVar[tuple[str, ...]] = ("max_iter",)
+
+    _parameter_constraints: ClassVar[Constraints] = {
+        **PairwiseClusterer._parameter_constraints,
+        "missing": [MISSING],
+    }
 
     def __init__(
         self,

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from numbers import Real
 from typing import Any, ClassVar
-
-import numpy as np
 
 from daskclust.cluster.constrained.base import PairwiseClusterer
 from daskclust.cluster.constrained.iteration import Assignment, Update
@@ -17,17 +16,13 @@ from daskclust.cluster.constrained.updates import (
     sparsity_bound,
 )
 from daskclust.core.estimator.fit_loop import OpenData
+from daskclust.core.estimator.parameters import COUNT, FLAG, MISSING, Constraints, Interval
 from daskclust.core.estimator.validation import (
     InitWithPairs,
     Missing,
     PairPenalty,
-    check_choice,
-    check_integer,
 )
 from daskclust.core.persistence.schema import Entry
-
-#: Maximum fraction of the sum of all scores that violated constraints take with ``"scaled"``.
-_SHARE = 0.5
 
 
 class PCSKMeans(PairwiseClusterer):
@@ -52,15 +47,13 @@ class PCSKMeans(PairwiseClusterer):
     sparsity : float or None, default=None
         L1 bound s, ``1 <= s <= sqrt(p)``: a smaller bound selects fewer features.  None is
         ``sqrt(p)``: weights differ, but none is forced to 0.
-    penalized_scores : bool or "scaled", default=False
+    penalized_scores : bool, default=False
         Effect of violated constraints on the scores of the features:
 
         - False: none, as in the published program; the score is ``gamma_j = TSS_j - WCSS_j`` (Eq.
           6).
         - True: their costs are subtracted (Eq. 15).  If they exceed the score of every feature,
           the fit ends with the last weights and a warning.
-        - ``"scaled"``: the costs are subtracted after multiplication by a factor <= 1, which limits
-          them to half of the sum of all scores.
     init : {"auto", "ss-k-means||", "ss-k-means++", "neighborhoods", "k-means||", "k-means++", \
 "random", "maximin", "dkm++", "robin"}, array of shape (k, p), fitted model \
 or callable, default="auto"
@@ -229,12 +222,22 @@ or callable, default="auto"
     _n_auto: ClassVar[Mapping[str, int]] = {**SPARSE_RESTARTS, "auto": 8}
     _n_survivors: ClassVar[int] = 2
 
+    _parameter_constraints: ClassVar[Constraints] = {
+        **PairwiseClusterer._parameter_constraints,
+        "sparsity": [Interval(Real, 1), None],
+        "penalized_scores": [FLAG],
+        "max_outer_iter": [COUNT],
+        "missing": [MISSING],
+    }
+    #: Maximum fraction of the sum of all scores that violated constraints take (Eq. 15: no limit).
+    _penalty_share: ClassVar[float] = math.inf
+
     def __init__(
         self,
         n_clusters: int = 8,
         *,
         sparsity: float | None = None,
-        penalized_scores: bool | str = False,
+        penalized_scores: bool = False,
         init: InitWithPairs = "auto",
         n_init: Any = "auto",
         penalty: PairPenalty = "scaled",
@@ -258,30 +261,16 @@ or callable, default="auto"
         self.random_state = random_state
         self.checkpoint = checkpoint
 
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        check_integer(self.max_outer_iter, "max_outer_iter", 1)
-        if not isinstance(self.penalized_scores, bool | np.bool_):
-            if not isinstance(self.penalized_scores, str):
-                raise TypeError(
-                    f"penalized_scores={self.penalized_scores!r} must be True (Eq. 15), "
-                    '"scaled" or False (Eq. 6).'
-                )
-            check_choice(self.penalized_scores, "penalized_scores", ("scaled",))
-
     def _check_features(self, n_features: int) -> None:
         super()._check_features(n_features)
         sparsity_bound(self.sparsity, n_features)
 
     def _update(self, data: OpenData, assignment: Assignment) -> Update:
-        share = math.inf if self.penalized_scores else 0.0
-        if isinstance(self.penalized_scores, str):
-            share = _SHARE
         return SparseWeights(
             float(self.tol),
             max_rounds=int(self.max_outer_iter),
             survey=data.survey,
             assignment=assignment,
             sparsity=sparsity_bound(self.sparsity, data.rows.n_features),
-            penalty_share=share,
+            penalty_share=self._penalty_share if self.penalized_scores else 0.0,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from numbers import Integral
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -19,14 +20,22 @@ from daskclust.cluster.lloyd import (
 from daskclust.core.array_types import Floats, Ints
 from daskclust.core.engine import Rows
 from daskclust.core.estimator.fit_loop import FirstPass, OpenData, draw_seeds, fit
+from daskclust.core.estimator.parameters import (
+    CENTERS,
+    COUNT,
+    FLAG,
+    MISSING,
+    RESTARTS,
+    Constraints,
+    Interval,
+    StrOptions,
+)
 from daskclust.core.estimator.partial_labels import PartialLabels, read_labels
 from daskclust.core.estimator.validation import (
     Data,
     InitWithLabels,
     Missing,
-    check_choice,
     check_enough_rows,
-    check_integer,
 )
 from daskclust.core.initialization.few_points import cluster_few
 from daskclust.core.initialization.methods import n_survey_picks
@@ -93,10 +102,6 @@ fitted model or callable, default="auto"
         Maximum number of iterations.  With 0 the rows are assigned to the initial centers.
     tol : float, default=1e-4
         As in :class:`KMeans`.
-    oversampling_factor : float, default=2.0
-        Candidates per round of ``"ss-k-means||"``, as a multiple of the centers without a class.
-    init_rounds : int, default=5
-        Rounds of ``"ss-k-means||"``.  More rounds follow only if there are too few candidates.
     missing : {"error", "partial"}, default="error"
         As in :class:`KMeans`.
     random_state : int, RandomState, Generator or None, default=None
@@ -206,6 +211,15 @@ fitted model or callable, default="auto"
         "cluster_classes_": Array("k", kind="i", low=-1),
     }
 
+    _parameter_constraints: ClassVar[Constraints] = {
+        **RESTARTS,
+        "init": [*CENTERS, StrOptions(*_SAMPLERS)],
+        "clusters_per_class": [COUNT],
+        "clamp": [FLAG],
+        "max_iter": [Interval(Integral, 0)],
+        "missing": [MISSING],
+    }
+
     def __init__(
         self,
         n_clusters: int = 8,
@@ -216,8 +230,6 @@ fitted model or callable, default="auto"
         n_init: Any = "auto",
         max_iter: int = 300,
         tol: float = 1e-4,
-        oversampling_factor: float = 2.0,
-        init_rounds: int = 5,
         missing: Missing = "error",
         random_state: Any = None,
         checkpoint: Any = None,
@@ -229,23 +241,9 @@ fitted model or callable, default="auto"
         self.n_init = n_init
         self.max_iter = max_iter
         self.tol = tol
-        self.oversampling_factor = oversampling_factor
-        self.init_rounds = init_rounds
         self.missing = missing
         self.random_state = random_state
         self.checkpoint = checkpoint
-
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        check_integer(self.max_iter, "max_iter", 0)
-        check_integer(self.clusters_per_class, "clusters_per_class", 1)
-        if not isinstance(self.clamp, bool | np.bool_):
-            raise TypeError(
-                "clamp must be True (labeled rows keep their label) or False (labels are used for "
-                f"the initial centers only), got {self.clamp!r}."
-            )
-        if isinstance(self.init, str):
-            check_choice(self.init, "init", tuple(_SAMPLERS))
 
     def _n_seeds(self, n_classes: int) -> int:
         """Return the number of restarts that use random numbers, at least 1."""
@@ -346,8 +344,6 @@ fitted model or callable, default="auto"
             self.n_clusters,
             init,
             known,
-            oversampling_factor=self.oversampling_factor,
-            init_rounds=self.init_rounds,
             compares=compares,
         )
 

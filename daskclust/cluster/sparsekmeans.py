@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from numbers import Real
 from typing import Any, ClassVar
 
 from daskclust.cluster.constrained.base import ConstrainedClusterer
@@ -14,7 +15,16 @@ from daskclust.cluster.constrained.updates import (
     sparsity_bound,
 )
 from daskclust.core.estimator.fit_loop import OpenData
-from daskclust.core.estimator.validation import Init, Missing, check_integer
+from daskclust.core.estimator.parameters import (
+    CENTERS,
+    COUNT,
+    MISSING,
+    RESTARTS,
+    Constraints,
+    Interval,
+    StrOptions,
+)
+from daskclust.core.estimator.validation import Init, Missing
 from daskclust.core.initialization.methods import STRING_INITS
 from daskclust.core.persistence.schema import Entry
 
@@ -133,9 +143,16 @@ array of shape (k, p), fitted model or callable, default="k-means||"
     """
 
     _saved_state: ClassVar[Mapping[str, Entry]] = SPARSE_ATTRIBUTES
-    _inits: ClassVar[tuple[str, ...]] = STRING_INITS
     _n_auto: ClassVar[Mapping[str, int]] = SPARSE_RESTARTS
     _n_survivors: ClassVar[int] = 2
+
+    _parameter_constraints: ClassVar[Constraints] = {
+        **RESTARTS,
+        "init": [*CENTERS, StrOptions(*STRING_INITS)],
+        "max_outer_iter": [COUNT],
+        "sparsity": [Interval(Real, 1), None],
+        "missing": [MISSING],
+    }
 
     def __init__(
         self,
@@ -161,10 +178,6 @@ array of shape (k, p), fitted model or callable, default="k-means||"
         self.missing = missing
         self.random_state = random_state
         self.checkpoint = checkpoint
-
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        check_integer(self.max_outer_iter, "max_outer_iter", 1)
 
     def _check_features(self, n_features: int) -> None:
         super()._check_features(n_features)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from numbers import Integral, Real
 from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
@@ -12,12 +13,20 @@ from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import cdist
 from sklearn.utils.validation import check_is_fitted
 
-from daskclust.config import check_choice
 from daskclust.core.array_types import Array, Floats, Ints
 from daskclust.core.constraints import check_pairs
 from daskclust.core.estimator.fit_loop import OpenData, fit
+from daskclust.core.estimator.parameters import (
+    COMMON,
+    COUNT,
+    NOT_NEGATIVE,
+    Constraints,
+    Interval,
+    StrOptions,
+    check_value,
+)
 from daskclust.core.estimator.transforms import EUCLIDEAN, Metric, UnitSphere, Whitened
-from daskclust.core.estimator.validation import Data, check_enough_rows, check_integer, check_real
+from daskclust.core.estimator.validation import Data, check_enough_rows, check_integer
 from daskclust.core.kernels.linkage import Linkage, adjacency, cut_tree, link, link_adjacent
 from daskclust.core.persistence.mixin import check_count
 from daskclust.core.persistence.schema import Array as Stored
@@ -147,6 +156,17 @@ class AgglomerativeClustering(TreeEstimator):
     }
     _n_lloyd = 5
 
+    _parameter_constraints: ClassVar[Constraints] = {
+        "n_clusters": [COUNT, None],
+        "linkage": [StrOptions(*get_args(Linkage))],
+        "gini_threshold": [Interval(Real, 0, 1, closed="both")],
+        "distance_threshold": [NOT_NEGATIVE, None],
+        "n_prototypes": [Interval(Integral, 2)],
+        "views": [StrOptions(*get_args(View))],
+        "connectivity": ["array-like", "sparse matrix", StrOptions("adjacent"), None],
+        **COMMON,
+    }
+
     @without_metric
     def __init__(
         self,
@@ -173,20 +193,10 @@ class AgglomerativeClustering(TreeEstimator):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        check_choice(self.linkage, "linkage", get_args(Linkage))
-        check_choice(self.views, "views", get_args(View))
-        check_real(self.gini_threshold, "gini_threshold", 0.0, boundaries="both", maximum=1.0)
         if self.linkage != "genie" and self.gini_threshold != _GINI:
             raise ValueError(
                 f"gini_threshold={self.gini_threshold!r} requires linkage='genie', got "
                 f"linkage={self.linkage!r}. Omit gini_threshold, or change linkage."
-            )
-        if isinstance(self.connectivity, str):
-            check_choice(self.connectivity, "connectivity", ("adjacent",))
-        elif callable(self.connectivity):
-            raise ValueError(
-                f"connectivity must be a matrix, 'adjacent' or None, got {self.connectivity!r}. "
-                "Call the function, and pass the matrix that it returns."
             )
         _check_cut(self.n_clusters, self.distance_threshold, "distance_threshold")
         if self.n_clusters is not None:
@@ -476,7 +486,7 @@ def _check_cut(n_clusters: Any, height: Any, name: str) -> None:
     if n_clusters is not None:
         check_integer(n_clusters, "n_clusters", 1)
         return
-    check_real(height, name, 0.0)
+    check_value(height, name, NOT_NEGATIVE)
 
 
 def _between_leaves(pairs: Ints, row_leaves: tuple[Ints, Ints]) -> Ints:

@@ -31,7 +31,8 @@ from daskclust.core.estimator.fit_loop import (
     draw_seeds,
     fit,
 )
-from daskclust.core.estimator.validation import Data, check_integer, check_real, check_rows
+from daskclust.core.estimator.parameters import CHECKPOINT, COUNT, POSITIVE, Constraints, StrOptions
+from daskclust.core.estimator.validation import Data, check_rows
 from daskclust.core.persistence.mixin import Saveable
 from daskclust.core.persistence.schema import Entry, Number, Plain
 from daskclust.core.reduction.contract import Field, Partial, Reduction, RowBlock
@@ -46,7 +47,7 @@ from daskclust.density.cells import (
     count_neighbors,
     grow_boxes,
 )
-from daskclust.density.leaves import advice_on_metric
+from daskclust.density.leaves import SCALINGS, advice_on_metric
 from daskclust.exceptions import StoreError
 
 #: Maximum number of bytes that the task of a box uses for the rows of the box and its margin.
@@ -400,6 +401,7 @@ def _counts_of_block(x: Array, start: int, clusters: RowClusters) -> Floats:
 
 
 Metric = Literal["euclidean", "haversine"]
+_METRICS = StrOptions(*get_args(Metric))
 
 #: Number of rows drawn to cut space into boxes.
 _SAMPLE = 2**16
@@ -533,6 +535,13 @@ class DBSCAN(FitPredict, Saveable, ClusterMixin, BaseEstimator):
     _finds_noise: ClassVar[bool] = True
     _of_rows: ClassVar[tuple[str, ...]] = ("labels_", "core_mask_")
 
+    _parameter_constraints: ClassVar[Constraints] = {
+        "eps": [POSITIVE],
+        "min_samples": [COUNT],
+        "metric": [_METRICS],
+        **CHECKPOINT,
+    }
+
     def __init__(
         self,
         eps: float = 0.5,
@@ -547,13 +556,12 @@ class DBSCAN(FitPredict, Saveable, ClusterMixin, BaseEstimator):
         self.checkpoint = checkpoint
 
     def _check_parameters(self) -> None:
-        check_real(self.eps, "eps", 0.0, boundaries="neither")
-        check_integer(self.min_samples, "min_samples", 1)
-        if self.metric not in get_args(Metric):
+        if isinstance(self.metric, str) and self.metric in SCALINGS.keys() - _METRICS.options:
             raise ValueError(
-                f"metric must be one of {', '.join(get_args(Metric))}, got {self.metric!r}. For "
-                f"other metrics, scale the rows and eps. {advice_on_metric(self.metric)}"
+                f"metric must be {_METRICS}, got {self.metric!r}. For other metrics, scale the "
+                f"rows and eps. {advice_on_metric(self.metric)}"
             )
+        super()._check_parameters()
 
     def _check_features(self, n_features: int) -> None:
         if self.metric == "haversine" and n_features != 2:

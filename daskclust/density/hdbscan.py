@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
@@ -12,11 +13,19 @@ from scipy.sparse.csgraph import connected_components
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from daskclust.config import check_choice
 from daskclust.core.array_types import Array, Floats, Ints
 from daskclust.core.estimator.fit_loop import OpenData, fit
+from daskclust.core.estimator.parameters import (
+    COMMON,
+    COUNT,
+    FLAG,
+    NOT_NEGATIVE,
+    Constraints,
+    Interval,
+    StrOptions,
+)
 from daskclust.core.estimator.transforms import EUCLIDEAN
-from daskclust.core.estimator.validation import Data, check_enough_rows, check_integer, check_real
+from daskclust.core.estimator.validation import Data, check_enough_rows, check_integer
 from daskclust.core.kernels.linkage import number_by_weight
 from daskclust.core.persistence.mixin import check_count
 from daskclust.core.persistence.schema import Array as Stored
@@ -35,6 +44,7 @@ from daskclust.density.condensed_tree import (
     spanning_edges,
 )
 from daskclust.density.leaves import (
+    ROWS,
     Cut,
     Leaves,
     LeavesProblem,
@@ -221,6 +231,17 @@ class HDBSCAN(TreeEstimator):
     _depends_on_units: ClassVar[bool] = True
     _of_rows: ClassVar[tuple[str, ...]] = ("labels_", "probabilities_", "outlier_scores_")
 
+    _parameter_constraints: ClassVar[Constraints] = {
+        "min_cluster_size": [*ROWS],
+        "n_clusters": [COUNT, None],
+        "min_samples": [COUNT, None],
+        "n_prototypes": [Interval(Integral, 2)],
+        "cluster_selection_method": [StrOptions(*get_args(Method))],
+        "cluster_selection_epsilon": [NOT_NEGATIVE],
+        "allow_single_cluster": [FLAG],
+        **COMMON,
+    }
+
     @without_metric
     def __init__(
         self,
@@ -247,15 +268,6 @@ class HDBSCAN(TreeEstimator):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        count_rows(self.min_cluster_size, 1.0, "min_cluster_size")
-        if self.min_samples is not None:
-            check_integer(self.min_samples, "min_samples", 1)
-        check_choice(self.cluster_selection_method, "cluster_selection_method", get_args(Method))
-        check_real(self.cluster_selection_epsilon, "cluster_selection_epsilon", 0.0)
-        if not isinstance(self.allow_single_cluster, bool | np.bool_):
-            raise TypeError(
-                f"allow_single_cluster must be True or False, got {self.allow_single_cluster!r}."
-            )
         if self.n_clusters is None:
             return
         self._check_n_clusters(self.n_clusters)

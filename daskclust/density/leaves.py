@@ -11,6 +11,7 @@ import functools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -28,6 +29,7 @@ from daskclust.core.estimator.fit_loop import (
     Step,
     draw_seeds,
 )
+from daskclust.core.estimator.parameters import Interval, check_value
 from daskclust.core.estimator.row_functions import CheckedRows
 from daskclust.core.estimator.transforms import METRICS, Metric
 from daskclust.core.estimator.validation import Data, check_integer, check_rows
@@ -231,9 +233,6 @@ class TreeEstimator(FitPredict, Saveable, ClusterMixin, BaseEstimator):
     _leaves: Floats
     _metric: Metric
 
-    def _check_parameters(self) -> None:
-        check_integer(self.n_prototypes, "n_prototypes", 2)
-
     def _first_pass(self, data: Data, read: Any) -> FirstPass:
         # If one row more than n_prototypes is drawn, there are more rows than prototypes.
         n_picks = min(int(self.n_prototypes) + 1, int(data.rows.n_rows))
@@ -366,14 +365,11 @@ class TreeEstimator(FitPredict, Saveable, ClusterMixin, BaseEstimator):
         return self._map(X, self._label_of(), np.int32, "predict")
 
 
+#: A number of rows, or a fraction of all rows.
+ROWS = (Interval(Integral, 2), Interval(Real, 0, 1, closed="neither"))
+
+
 def count_rows(value: Any, weight: float, name: str) -> float:
     """Return a number of rows from an integer of at least 2, or from a fraction of all rows."""
-    if isinstance(value, float | np.floating):
-        if 0.0 < value < 1.0:
-            return max(2.0, math.ceil(float(value) * weight))
-        raise ValueError(
-            f"{name} must be an integer of at least 2, or a fraction of all rows between 0 and 1, "
-            f"got {value}."
-        )
-    check_integer(value, name, 2)
-    return float(value)
+    check_value(value, name, *ROWS)
+    return float(value) if value >= 2 else max(2.0, math.ceil(float(value) * weight))

@@ -27,13 +27,19 @@ from daskclust.core.estimator.fit_loop import (
     iterate,
     row_labels,
 )
+from daskclust.core.estimator.parameters import (
+    COMMON,
+    COUNT,
+    FLAG,
+    NOT_NEGATIVE,
+    Constraints,
+    StrOptions,
+)
 from daskclust.core.estimator.row_functions import CheckedRows, infinite_message
 from daskclust.core.estimator.validation import (
     Data,
-    check_choice,
     check_enough_rows,
     check_integer,
-    check_real,
     check_rows,
     fetched,
     without_mask,
@@ -50,7 +56,6 @@ from daskclust.mixture.densities import Mixtures, stack_models
 from daskclust.mixture.predict import MixtureFunction, observed_pass
 from daskclust.mixture.reductions import INITIAL_SUMS, LIKELIHOOD, InitialPosteriors, MixtureStack
 
-INIT_PARAMS = ("kmeans", "k-means++", "random", "random_from_data")
 #: Parameters of k-means for ``"kmeans"``, see :class:`daskclust.KMeans`.
 _MAX_ITER, _TOL = 300, 1e-4
 
@@ -170,6 +175,21 @@ class GaussianMixture(FitPredict, Saveable, DensityMixin, BaseEstimator):
     }
     _resumes_with: ClassVar[tuple[str, ...]] = ("max_iter", "warm_start")
 
+    _parameter_constraints: ClassVar[Constraints] = {
+        "n_components": [COUNT],
+        "covariance_type": [StrOptions("full", "diag")],
+        "tol": [NOT_NEGATIVE],
+        "reg_covar": [NOT_NEGATIVE],
+        "max_iter": [COUNT],
+        "n_init": [COUNT],
+        "init_params": [StrOptions("kmeans", "k-means++", "random", "random_from_data")],
+        "weights_init": ["array-like", None],
+        "means_init": ["array-like", None],
+        "precisions_init": ["array-like", None],
+        "warm_start": [FLAG],
+        **COMMON,
+    }
+
     def __init__(
         self,
         n_components: int = 1,
@@ -200,17 +220,6 @@ class GaussianMixture(FitPredict, Saveable, DensityMixin, BaseEstimator):
         self.random_state = random_state
         self.warm_start = warm_start
         self.checkpoint = checkpoint
-
-    def _check_parameters(self) -> None:
-        check_integer(self.n_components, "n_components", 1)
-        check_integer(self.max_iter, "max_iter", 1)
-        check_integer(self.n_init, "n_init", 1)
-        check_real(self.tol, "tol", 0)
-        check_real(self.reg_covar, "reg_covar", 0)
-        check_choice(self.covariance_type, "covariance_type", ("full", "diag"))
-        check_choice(self.init_params, "init_params", INIT_PARAMS)
-        if not isinstance(self.warm_start, bool | np.bool_):
-            raise TypeError(f"warm_start must be True or False, got {self.warm_start!r}.")
 
     def _check_sizes(self) -> None:
         check_count(self, "n_components", len(self.weights_), "components")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from numbers import Integral, Real
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -28,13 +29,18 @@ from daskclust.core.estimator.fit_loop import (
     fit,
     open_checkpoint,
 )
+from daskclust.core.estimator.parameters import (
+    COMMON,
+    COUNT,
+    NOT_NEGATIVE,
+    Constraints,
+    Interval,
+    StrOptions,
+)
 from daskclust.core.estimator.row_functions import CheckedRows, check_block
 from daskclust.core.estimator.validation import (
     Data,
-    check_choice,
-    check_integer,
     check_output,
-    check_real,
     check_rows,
 )
 from daskclust.core.kernels.nearest.assign import nearest
@@ -45,7 +51,6 @@ from daskclust.core.reduction import RowBlock
 from daskclust.mixture._em import Floor
 from daskclust.mixture._ensemble import (
     OVERSAMPLING,
-    SOLVERS,
     Member,
     Pool,
     Spectrum,
@@ -109,18 +114,6 @@ class PCKID(
         Maximum number of iterations of k-means.
     tol : float, default=1e-4
         Tolerance of k-means, as in :class:`KMeans`, in the embedding.
-    min_variance : float, default=1e-3
-        Minimum variance of a member, as a fraction of the column's variance.
-    solver : {"auto", "gram", "kernel", "randomized"}, default="auto"
-        Computation of the eigenvectors, with D = Q (G (G + 1) / 2 - 1) features:
-
-        - ``"gram"``: exact, from the D x D matrix.
-        - ``"kernel"``: exact, from the n x n matrix.
-        - ``"randomized"``: power iterations with QR and a Nystrom step [3]_.
-        - ``"auto"``: the solver with the least work, where the work of ``"randomized"`` counts 60
-          times, because it is not exact.  ``history_`` contains the solver.
-    power_iterations : int, default=4
-        Maximum number of iterations of ``"randomized"``.
     random_state : int, RandomState, Generator or None, default=None
         An int gives the same result, up to rounding, for any chunks, scheduler and number of
         workers.
@@ -160,6 +153,9 @@ class PCKID(
     -----
     *Cost*: a few passes, and Q (G - 1) tasks that train the mixtures.  Time is linear in n after
     the training.  The user guide ("Mixtures and missing values") describes passes and memory.
+
+    *Eigenvectors* are exact if there are few rows or few mixtures.  Otherwise, power iterations
+    with QR and a Nystrom step compute them ([2]_, [3]_).  ``history_`` contains the solver.
 
     References
     ----------
@@ -203,6 +199,27 @@ class PCKID(
     _of_rows: ClassVar[tuple[str, ...]] = ("labels_", "embedding_")
     _resumes_with: ClassVar[tuple[str, ...]] = ("max_iter",)
 
+    _parameter_constraints: ClassVar[Constraints] = {
+        "n_clusters": [COUNT],
+        "n_initializations": [COUNT],
+        "max_components": [Interval(Integral, 2)],
+        "subsample": [Interval(Real, 0, 1, closed="right")],
+        "max_samples": [COUNT, None],
+        "em_iter": [Interval(Integral, 0)],
+        "covariance_type": [StrOptions("diag", "full")],
+        "n_init": [COUNT],
+        "embedding_dim": [COUNT, None],
+        "max_iter": [COUNT],
+        "tol": [NOT_NEGATIVE],
+        **COMMON,
+    }
+    #: Minimum variance of a member, as a fraction of the column's variance.
+    _min_variance: ClassVar[float] = 1e-3
+    #: Computation of the eigenvectors, one of :data:`SOLVERS`.
+    _solver: ClassVar[str] = "auto"
+    #: Maximum number of power iterations of the solver ``"randomized"``.
+    _power_iterations: ClassVar[int] = 4
+
     def __init__(
         self,
         n_clusters: int = 8,
@@ -217,9 +234,6 @@ class PCKID(
         embedding_dim: Any = None,
         max_iter: int = 300,
         tol: float = 1e-4,
-        min_variance: float = 1e-3,
-        solver: Literal["auto", "gram", "kernel", "randomized"] = "auto",
-        power_iterations: int = 4,
         random_state: Any = None,
         checkpoint: Any = None,
     ) -> None:
@@ -234,33 +248,8 @@ class PCKID(
         self.embedding_dim = embedding_dim
         self.max_iter = max_iter
         self.tol = tol
-        self.min_variance = min_variance
-        self.solver: str = solver
-        self.power_iterations = power_iterations
         self.random_state = random_state
         self.checkpoint = checkpoint
-
-    def _check_parameters(self) -> None:
-        check_integer(self.n_clusters, "n_clusters", 1)
-        check_integer(self.n_initializations, "n_initializations", 1)
-        check_integer(self.max_components, "max_components", 2)
-        check_real(self.subsample, "subsample", 0, boundaries="neither")
-        if self.subsample > 1:
-            raise ValueError(
-                f"subsample must be a fraction of the rows, at most 1, got {self.subsample}."
-            )
-        if self.max_samples is not None:
-            check_integer(self.max_samples, "max_samples", 1)
-        check_integer(self.em_iter, "em_iter", 0)
-        check_choice(self.covariance_type, "covariance_type", ("diag", "full"))
-        check_integer(self.n_init, "n_init", 1)
-        if self.embedding_dim is not None:
-            check_integer(self.embedding_dim, "embedding_dim", 1)
-        check_integer(self.max_iter, "max_iter", 1)
-        check_real(self.tol, "tol", 0)
-        check_real(self.min_variance, "min_variance", 0)
-        check_choice(self.solver, "solver", SOLVERS)
-        check_integer(self.power_iterations, "power_iterations", 1)
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Train the ensemble, embed the rows and cluster them.
@@ -304,11 +293,11 @@ class PCKID(
         n_vectors = self.n_clusters if self.embedding_dim is None else self.embedding_dim
         n_vectors = min(n_vectors, n_features, rows.n_rows)
         width = min(n_vectors + OVERSAMPLING, n_features)
-        solver = self.solver
+        solver = self._solver
         if solver == "auto":
             stored = rows.can_keep(4 * n_features)
             solver = choose_solver(
-                rows.n_rows, n_features, rows.n_features, width, self.power_iterations, stored
+                rows.n_rows, n_features, rows.n_features, width, self._power_iterations, stored
             )
         *seeds, pool_seed, basis_seed, kmeans_seed = read
 
@@ -327,12 +316,12 @@ class PCKID(
             )
 
         return Spectrum(
-            rows, data.survey.mean, solver, n_vectors, self.power_iterations, start, kmeans_seed
+            rows, data.survey.mean, solver, n_vectors, self._power_iterations, start, kmeans_seed
         )
 
     def _train(self, data: OpenData, seeds: list[int], pool_seed: int) -> tuple[Mixtures, Pool]:
         # Densities of variances below this fraction are inaccurate.
-        floor = Floor.of(0.0, data.survey.variance, min_fraction=max(self.min_variance, 1e-9))
+        floor = Floor.of(0.0, data.survey.variance, min_fraction=max(self._min_variance, 1e-9))
         n = data.rows.n_rows
         limit = MAX_SAMPLES if self.max_samples is None else self.max_samples
         pool_share = max(self.subsample, MIN_POOL_SHARE)

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from daskclust.core.array_types import Floats
 from daskclust.core.estimator.base import map_new_rows
 from daskclust.core.estimator.fit_loop import FirstPass, FitPredict, draw_seeds
-from daskclust.core.estimator.validation import Data, check_integer, check_survey
+from daskclust.core.estimator.validation import Data, check_survey
 from daskclust.core.persistence.mixin import Saveable
 from daskclust.core.persistence.schema import Array, Entry, Number, Plain
 from daskclust.core.reduction.survey import PARTIAL_SURVEY
@@ -46,7 +46,7 @@ class BasePrototypes(FitPredict, Saveable, BaseEstimator):
     views: Any
 
     def _check_parameters(self) -> None:
-        check_integer(self.n_neighbors, "n_neighbors", 1)
+        super()._check_parameters()
         if self.views != "auto":
             # A cube takes all kinds; the data are not known yet.
             check_views(self.views, is_cube=True)

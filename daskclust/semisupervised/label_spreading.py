@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from numbers import Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -14,13 +15,19 @@ from sklearn.utils.validation import check_is_fitted
 from daskclust.core.array_types import Floats
 from daskclust.core.engine import Derived, compute, is_dask, map_rows
 from daskclust.core.estimator.fit_loop import OpenData, fit
+from daskclust.core.estimator.parameters import (
+    COMMON,
+    COUNT,
+    Constraints,
+    Interval,
+    Like,
+    StrOptions,
+)
 from daskclust.core.estimator.partial_labels import PartialLabels, read_labels
 from daskclust.core.estimator.row_functions import CheckedRows
 from daskclust.core.estimator.validation import (
     Data,
     Views,
-    check_integer,
-    check_real,
     fetched,
     labels_for,
 )
@@ -30,6 +37,7 @@ from daskclust.exceptions import ConstraintError, ConstraintWarning
 from daskclust.semisupervised.base import BasePrototypes
 from daskclust.semisupervised.classifiers import TreesAndLinearParts, as_classifier, takes_missing
 from daskclust.semisupervised.feature_views import (
+    VIEWS,
     Space,
     check_views,
     choose_views,
@@ -172,6 +180,16 @@ tuple of str, default="auto"
     #: A checkpoint does not depend on the classifier.
     _resumes_with: ClassVar[tuple[str, ...]] = ("classifier",)
 
+    _parameter_constraints: ClassVar[Constraints] = {
+        "n_prototypes": [COUNT],
+        "views": [tuple, list, StrOptions("auto", *VIEWS)],
+        "alpha": [Interval(Real, 0, 1)],
+        "n_neighbors": [COUNT],
+        "max_iter": [COUNT],
+        "classifier": [Like("a classifier", "get_params"), StrOptions("trees"), None],
+        **COMMON,
+    }
+
     def __init__(
         self,
         n_prototypes: int = 400,
@@ -195,11 +213,6 @@ tuple of str, default="auto"
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        check_integer(self.n_prototypes, "n_prototypes", 1)
-        check_integer(self.max_iter, "max_iter", 1)
-        check_real(self.alpha, "alpha", 0, maximum=1)
-        if self.alpha == 1:
-            raise ValueError("alpha must be below 1, got 1: the spreading would not converge.")
         classifier = self.classifier
         if classifier is None or (isinstance(classifier, str) and classifier == "trees"):
             return

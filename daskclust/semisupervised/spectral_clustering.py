@@ -17,15 +17,13 @@ from daskclust.core.constraints import PairwiseConstraints
 from daskclust.core.engine import Rows
 from daskclust.core.estimator.base import warn_few_distinct
 from daskclust.core.estimator.fit_loop import OpenData, fit, row_labels
+from daskclust.core.estimator.parameters import COMMON, COUNT, NOT_NEGATIVE, Constraints, StrOptions
 from daskclust.core.estimator.partial_labels import NO_LABELS, PartialLabels, read_labels
 from daskclust.core.estimator.row_functions import CheckedRows
 from daskclust.core.estimator.validation import (
     Data,
     Views,
-    check_choice,
     check_enough_rows,
-    check_integer,
-    check_real,
 )
 from daskclust.core.initialization.few_points import cluster_few
 from daskclust.core.kernels.nearest.k_nearest import nearest_several
@@ -38,6 +36,7 @@ from daskclust.exceptions import ConstraintWarning
 from daskclust.semisupervised.base import BasePrototypes
 from daskclust.semisupervised.feature_views import (
     SPACE,
+    VIEWS,
     Space,
     check_views,
     choose_views,
@@ -348,6 +347,15 @@ tuple of str, default="auto"
         "pair_strength_": Number(low=0.0, optional=True),
     }
 
+    _parameter_constraints: ClassVar[Constraints] = {
+        "n_clusters": [COUNT],
+        "n_prototypes": [COUNT, StrOptions("auto")],
+        "views": [tuple, list, StrOptions("auto", *VIEWS)],
+        "n_neighbors": [COUNT],
+        "pair_strength": [NOT_NEGATIVE, StrOptions("auto")],
+        **COMMON,
+    }
+
     def __init__(
         self,
         n_clusters: int = 8,
@@ -366,18 +374,6 @@ tuple of str, default="auto"
         self.pair_strength: Any = pair_strength
         self.random_state = random_state
         self.checkpoint = checkpoint
-
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        check_integer(self.n_clusters, "n_clusters", 1)
-        if isinstance(self.n_prototypes, str):
-            check_choice(self.n_prototypes, "n_prototypes", ("auto",))
-        else:
-            check_integer(self.n_prototypes, "n_prototypes", 1)
-        if isinstance(self.pair_strength, str):
-            check_choice(self.pair_strength, "pair_strength", ("auto",))
-        else:
-            check_real(self.pair_strength, "pair_strength", 0)
 
     def _check_sizes(self) -> None:
         self._vote.space.check(self.n_features_in_, self._vote.nodes)

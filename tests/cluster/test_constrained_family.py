@@ -427,22 +427,9 @@ def test_labels_start_from_class_means(member: Member) -> None:
 
 
 BAD_PARAMETERS: list[tuple[dict[str, Any], str]] = [
-    ({"n_clusters": 0}, r"n_clusters == 0, must be >= 1"),
-    ({"n_init": 0}, r"n_init == 0, must be >= 1"),
-    ({"max_iter": 0}, r"max_iter == 0"),
-    ({"tol": -1}, r"tol == -1"),
-    (
-        {"penalty": "square"},
-        r"penalty must be one of 'scaled', 'distance', 'constant', got 'square'\.",
-    ),
+    ({"max_iter": 0}, r"max_iter must be an integer >= 1, got 0"),
     ({"sparsity": 9}, r"sparsity must be between 1 and .*got 9"),
-    ({"max_outer_iter": 0}, r"max_outer_iter == 0"),
-    ({"init": "guess"}, r"init must be one of .*got 'guess'"),
     ({"init": X[:4]}, r"initial centers must have shape \(3, 5\).*got \(4, 5\)"),
-    (
-        {"random_state": -1},
-        "random_state must be a non-negative integer, a NumPy Generator or RandomState, or",
-    ),
     ({"n_clusters": 61, "init": "random"}, "n_clusters=61 must be at most n_samples=60"),
 ]
 

@@ -44,7 +44,7 @@ MEMBERS = {
         PCSKMeans(4, sparsity=1.5, penalty="distance"), PROBLEM.links, largest=True
     ),
     "PCSKMeans, penalized": Member(
-        PCSKMeans(4, penalized_scores="scaled", penalty="distance"), PROBLEM.links, largest=True
+        PCSKMeans(4, penalized_scores=True, penalty="distance"), PROBLEM.links, largest=True
     ),
     "SparseKMeans": Member(SparseKMeans(4, sparsity=1.5), {}, largest=True),
     "COPKMeans": Member(COPKMeans(4), TRUE),

@@ -311,25 +311,6 @@ def test_a_checkpoint_goes_on_to_the_identical_model(tmp_path):
         DPMeans(3.0, checkpoint=path).fit(x)
 
 
-@pytest.mark.parametrize(
-    ("parameter", "value", "message"),
-    [
-        ("delta", 0, "delta == 0, must be > 0"),
-        ("delta", -1.0, r"delta == -1\.0, must be > 0"),
-        ("delta", np.nan, r"delta must be finite, got nan\."),
-        ("delta", np.inf, r"delta must be finite, got inf\."),
-        ("delta", "large", "delta must be an instance of float"),
-        ("n_clusters_hint", 0, "n_clusters_hint == 0, must be >= 1"),
-        ("max_clusters", 0, "max_clusters == 0, must be >= 1"),
-        ("max_iter", 0, "max_iter == 0, must be >= 1"),
-        ("tol", -1, "tol == -1, must be >= 0"),
-    ],
-)
-def test_a_parameter_out_of_range_is_refused_by_name(parameter, value, message):
-    with pytest.raises((ValueError, TypeError), match=message):
-        DPMeans(**{parameter: value}).fit(np.zeros((3, 1)))
-
-
 @pytest.mark.parametrize("n_workers", [2, 3, 8])
 def test_centers_do_not_show_the_number_of_groups(n_workers):
     """The sums of one group alone are rounded like those of many that were merged."""

@@ -292,16 +292,8 @@ def test_empty_leaves_are_named(n_clusters, tmp_path: Path):
     ("given", "match"),
     [
         ({"n_clusters": ()}, "must be an integer or a tuple"),
-        ({"n_clusters": (2, 0)}, "n_clusters == 0, must be >= 1"),
+        ({"n_clusters": (2, 0)}, "n_clusters must be an integer >= 1, got 0"),
         ({"n_clusters": (100, 31)}, "n_clusters=3100 must be at most n_samples=3000"),
-        ({"n_probe": "some"}, r"n_probe must be one of 'all', got 'some'\."),
-        ({"n_probe": 0}, "n_probe == 0"),
-        ({"refine": -1}, "refine == -1"),
-        ({"max_cluster_size": 0}, "max_cluster_size == 0"),
-        (
-            {"metric": "mahalanobis"},
-            r"metric must be one of 'euclidean', 'cosine', got 'mahalanobis'\.",
-        ),
     ],
 )
 def test_bad_parameters_are_named(given, match):

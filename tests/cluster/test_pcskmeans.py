@@ -98,7 +98,7 @@ def test_kept_weights_are_announced() -> None:
     assert contradiction.category is ConstraintWarning
     assert kept.category is ConvergenceWarning
     assert "No feature score is positive in round 1" in str(kept.message)
-    assert 'use penalized_scores="scaled" or False' in str(kept.message)
+    assert "use penalized_scores=False" in str(kept.message)
     assert {warning.filename for warning in caught} == {__file__}
 
 
@@ -107,7 +107,9 @@ def test_scaled_penalties_leave_half_of_the_scores() -> None:
     scaled = 0
     for seed in range(150):
         problem = tangled_problem(seed)
-        model = quiet_fit(problem.model(penalized_scores="scaled"), problem.X, **problem.links)
+        model = problem.model(penalized_scores=True)
+        model._penalty_share = 0.5
+        quiet_fit(model, problem.X, **problem.links)
         assert not any(record.get("weights_kept") for record in model.history_)
         gamma = between(problem.X, model.labels_, None)
         lost = gamma - model.feature_scores_
@@ -127,8 +129,9 @@ def test_scaled_penalties_of_satisfied_constraints_change_nothing() -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(60, 3))
     X[:30, 0] += 20
-    for scores in (True, "scaled"):
-        model = PCSKMeans(2, penalized_scores=scores, random_state=0)
+    for share in (np.inf, 0.5):
+        model = PCSKMeans(2, penalized_scores=True, random_state=0)
+        model._penalty_share = share
         model.fit(X, must_link=[[0, 1]], cannot_link=[[0, 59]])
         assert not violations(model)
         plain = PCSKMeans(2, random_state=0).fit(X, must_link=[[0, 1]], cannot_link=[[0, 59]])

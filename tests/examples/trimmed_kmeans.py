@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from numbers import Real
 from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -19,8 +20,9 @@ from numpy.typing import NDArray
 from daskclust.core.engine import Rows
 from daskclust.core.estimator.base import BaseClusterer
 from daskclust.core.estimator.fit_loop import FirstPass, OpenData, Step, draw_seeds, fit, row_labels
+from daskclust.core.estimator.parameters import COMMON, COUNT, NOT_NEGATIVE, Constraints, Interval
 from daskclust.core.estimator.transforms import EUCLIDEAN
-from daskclust.core.estimator.validation import Data, check_enough_rows, check_integer, check_real
+from daskclust.core.estimator.validation import Data, check_enough_rows
 from daskclust.core.kernels.compensated import sum_terms
 from daskclust.core.kernels.nearest.assign import label_sums, nearest
 from daskclust.core.persistence.schema import Entry, Number
@@ -254,6 +256,14 @@ class TrimmedKMeans(BaseClusterer):
     #: May differ where a checkpoint is continued.
     _resumes_with: ClassVar[tuple[str, ...]] = ("max_iter",)
 
+    _parameter_constraints: ClassVar[Constraints] = {
+        "n_clusters": [COUNT],
+        "trim": [Interval(Real, 0, 1)],
+        "max_iter": [COUNT],
+        "tol": [NOT_NEGATIVE],
+        **COMMON,
+    }
+
     def __init__(
         self,
         n_clusters: int = 8,
@@ -281,13 +291,6 @@ class TrimmedKMeans(BaseClusterer):
         sample_weight : array-like or dask.array.Array of shape (n,), optional
         """
         return fit(self, X, sample_weight)
-
-    def _check_parameters(self) -> None:
-        check_integer(self.n_clusters, "n_clusters", 1)
-        check_real(self.trim, "trim", 0)
-        check_integer(self.max_iter, "max_iter", 1)
-        if self.trim >= 1:
-            raise ValueError(f"trim == {self.trim}, must be < 1: a share of the rows.")
 
     def _read(self, data: Data) -> None:
         check_enough_rows(data, self.n_clusters)

@@ -265,11 +265,6 @@ def test_labels_that_cannot_be_used(y: Any, message: str) -> None:
 @pytest.mark.parametrize(
     "params",
     [
-        {"n_prototypes": 0},
-        {"alpha": 1.0},
-        {"alpha": -0.1},
-        {"n_neighbors": 0},
-        {"max_iter": 0},
         {"views": "whitened"},
         {"views": ("raw", "raw")},
     ],

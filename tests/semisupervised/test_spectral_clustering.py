@@ -225,14 +225,7 @@ def test_contradictions_and_absent_rows_are_reported() -> None:
 @pytest.mark.parametrize(
     ("params", "given", "error", "message"),
     [
-        ({"n_clusters": 0}, {}, ValueError, "n_clusters"),
         ({"n_clusters": N + 1}, {}, ValueError, "n_samples=600"),
-        ({"n_neighbors": 0}, {}, ValueError, "n_neighbors"),
-        ({"n_prototypes": 0}, {}, ValueError, "n_prototypes"),
-        ({"n_prototypes": "many"}, {}, ValueError, "n_prototypes"),
-        ({"pair_strength": -0.1}, {}, ValueError, "pair_strength"),
-        ({"pair_strength": "strong"}, {}, ValueError, "pair_strength"),
-        ({"pair_strength": True}, {}, TypeError, "pair_strength"),
         ({"views": "whitened"}, {}, ValueError, "needs a Cube"),
         ({}, {"must_link": [[0, N]]}, ConstraintError, "must_link"),
         ({}, {"must_link": [[0, 0, 1]]}, ConstraintError, "must_link"),

@@ -30,14 +30,18 @@ from daskclust.core.estimator.fit_loop import (
     iterate,
     row_labels,
 )
+from daskclust.core.estimator.parameters import (
+    CENTERS,
+    NOT_NEGATIVE,
+    RESTARTS,
+    Constraints,
+    StrOptions,
+)
 from daskclust.core.estimator.transforms import EUCLIDEAN
 from daskclust.core.estimator.validation import (
     Data,
-    check_choice,
     check_enough_rows,
-    check_integer,
     check_missing,
-    check_real,
 )
 from daskclust.core.initialization.centers import initial_centers
 from daskclust.core.initialization.methods import (
@@ -90,8 +94,10 @@ class ConstrainedClusterer(BaseClusterer):
         "objective_": Number(),
     }
 
-    #: Initializations by name.
-    _inits: ClassVar[tuple[str, ...]] = ("auto", *_COVERING, *STRING_INITS)
+    _parameter_constraints: ClassVar[Constraints] = {
+        **RESTARTS,
+        "init": [*CENTERS, StrOptions("auto", *_COVERING, *STRING_INITS)],
+    }
     #: Number of restarts with ``n_init="auto"``, by initialization; 1 for all others.
     _n_auto: ClassVar[Mapping[str, int]] = {"auto": 2}
     #: Number of these restarts that are iterated to the end.
@@ -113,13 +119,7 @@ class ConstrainedClusterer(BaseClusterer):
         return pairs[pairs.violated][["i", "j", "kind"]].copy().view(np.recarray)
 
     def _check_parameters(self) -> None:
-        check_integer(self.n_clusters, "n_clusters", 1)
-        check_integer(self.max_iter, "max_iter", 1)
-        check_real(self.tol, "tol", 0)
-        if self.n_init != "auto":
-            check_integer(self.n_init, "n_init", 1)
-        if isinstance(self.init, str):
-            check_choice(self.init, "init", self._inits)
+        super()._check_parameters()
         check_missing(self)
 
     #: Factor of the scaled penalty; None for other penalties.
@@ -370,15 +370,12 @@ class PairwiseClusterer(ConstrainedClusterer):
     """Base class of the estimators whose constraints may be violated at a cost."""
 
     _saved_state: ClassVar[Mapping[str, Entry]] = CONSTRAINED_ATTRIBUTES
+    _parameter_constraints: ClassVar[Constraints] = {
+        **ConstrainedClusterer._parameter_constraints,
+        "penalty": [NOT_NEGATIVE, StrOptions("scaled", "distance", "constant")],
+    }
 
     penalty: Any
-
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        if isinstance(self.penalty, str):
-            check_choice(self.penalty, "penalty", ("scaled", "distance", "constant"))
-        else:
-            check_real(self.penalty, "penalty", 0)
 
     @property
     def _factor(self) -> float | None:  # type: ignore[override]

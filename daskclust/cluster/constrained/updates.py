@@ -17,7 +17,6 @@ from sklearn.exceptions import ConvergenceWarning
 from daskclust.cluster.constrained.iteration import Assignment, Iteration, RestartState, Update
 from daskclust.cluster.constrained.sparsity import between_scores, feature_weights
 from daskclust.core.array_types import Floats
-from daskclust.core.estimator.validation import check_real
 from daskclust.core.kernels.pairs import Violations
 from daskclust.core.persistence.schema import Array, Entry
 from daskclust.core.reduction import Survey
@@ -59,7 +58,6 @@ def sparsity_bound(sparsity: float | None, p: int) -> float:
     """Return the bound s of the L1 norm of the weights of p features."""
     if sparsity is None:
         return float(np.sqrt(p))
-    check_real(sparsity, "sparsity", -np.inf)
     # A value with a few digits may stand for sqrt(p).
     if not 1 <= sparsity <= np.sqrt(p) * (1 + 1e-3):
         raise ValueError(
@@ -155,7 +153,7 @@ class SparseWeights(Update):
         if record["weights_kept"]:
             why = (
                 "The violated constraints outweigh all between-cluster sums; use "
-                'penalized_scores="scaled" or False.'
+                "penalized_scores=False."
                 if self.scores(state).min() < 0
                 else "No feature separates the clusters; use at least two distinct clusters."
             )

@@ -19,6 +19,7 @@ import numpy as np
 from daskclust.core.array_types import Floats
 from daskclust.core.engine import Checkpoint, Fingerprint, Fitted, Rows, map_rows
 from daskclust.core.engine.checkpoint import loop_stage, without_stages
+from daskclust.core.estimator.parameters import Checked
 from daskclust.core.estimator.validation import (
     ORIGIN,
     Data,
@@ -217,7 +218,7 @@ class Fittable(Protocol):
         """Set the fitted attributes, and emit warnings."""
 
 
-class FitPredict:
+class FitPredict(Checked):
     """``fit_predict`` of all clusterers; the method of scikit-learn accepts no labels."""
 
     fit: Callable[..., Any]

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn import get_config
 from sklearn.base import BaseEstimator
-from sklearn.utils import check_scalar, get_tags
+from sklearn.utils import get_tags
 from sklearn.utils.validation import validate_data
 
 from daskclust.config import check_choice as check_choice
@@ -22,6 +22,7 @@ from daskclust.core.array_types import Array, Bools, Floats
 from daskclust.core.engine import Rows, compute, is_dask, open_rows, read_again, unwrap
 from daskclust.core.estimator.arrow import as_table
 from daskclust.core.estimator.columns import check_dates, check_lazy_columns, column_at_fault
+from daskclust.core.estimator.parameters import Interval, check_value
 from daskclust.core.estimator.row_functions import column_name, infinite_message, nonfinite_message
 from daskclust.core.persistence.mixin import check_same_data
 from daskclust.core.reduction import Survey
@@ -67,26 +68,7 @@ _COMPLETE_INITS = ("dkm++", "robin")
 
 
 def check_integer(value: Any, name: str, minimum: int) -> None:
-    if isinstance(value, bool | np.bool_):
-        raise TypeError(f"{name} must be an integer >= {minimum}, got {value!r}.")
-    check_scalar(value, name, numbers.Integral, min_val=minimum)
-
-
-def check_real(
-    value: Any, name: str, minimum: float, *, boundaries: str = "left", maximum: float | None = None
-) -> None:
-    if isinstance(value, bool | np.bool_):
-        raise TypeError(f"{name} must be a number, got {value!r}.")
-    check_scalar(
-        value,
-        name,
-        numbers.Real,
-        min_val=minimum,
-        max_val=maximum,
-        include_boundaries="both" if maximum is not None else boundaries,
-    )
-    if not np.isfinite(value):
-        raise ValueError(f"{name} must be finite, got {value}.")
+    check_value(value, name, Interval(numbers.Integral, minimum))
 
 
 def is_partial(estimator: Any) -> bool:
@@ -94,10 +76,7 @@ def is_partial(estimator: Any) -> bool:
 
 
 def check_missing(estimator: Any) -> None:
-    """Check ``missing``, if it exists, and initializations and metrics that need complete rows."""
-    if not hasattr(estimator, "missing"):
-        return
-    check_choice(estimator.missing, "missing", ("error", "partial"))
+    """Check that initialization and metric support missing values, if there may be some."""
     if is_partial(estimator) and getattr(estimator, "metric", "euclidean") != "euclidean":
         raise ValueError(
             f"metric={estimator.metric!r} needs complete rows and does not support "

@@ -285,9 +285,3 @@ def test_results_outlive_the_cluster_of_the_fit():
 def test_weights_that_are_no_numbers(weight, message):
     with pytest.raises(ValueError, match=message):
         HDBSCAN(5).fit(np.ones((90, 2)), sample_weight=weight)
-
-
-def test_true_is_no_number():
-    for model in (KMeans(2, tol=True), DBSCAN(eps=True)):
-        with pytest.raises(TypeError, match=" must be a number, got True"):
-            model.fit(np.ones((90, 2)))
