@@ -11,7 +11,7 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust.colors import Legend, class_colors, places_of_names
+from daskclust.colors import Legend, class_colors, positions_of_names
 from daskclust.core.array_types import Floats, Ints
 from daskclust.core.storage.stored_array import values_of
 from daskclust.core.storage.stores import local_path
@@ -582,7 +582,7 @@ def _partners(by: str, one: Legend, other: Legend, counts: Ints) -> Ints:
     mine: Sequence[Any] = one.names if by == "name" else one.codes
     theirs: Sequence[Any] = other.names if by == "name" else other.codes
     out[:] = (
-        places_of_names(mine, theirs)
+        positions_of_names(mine, theirs)
         if by == "name"
         else [mine.index(code) if code in mine else -1 for code in theirs]
     )
