@@ -18,6 +18,11 @@ MOMENTUM = 0.9
 PLAIN_ITERATIONS = 3
 #: Number of farthest rows requested per empty cluster: some rows may be unusable.
 _SPARE = 4
+#: Number of farthest rows above which no more are requested, if most of them are equal.
+_MOST_FAR = 2**14
+
+#: A row, its weight and its cluster.
+Founder = tuple[Floats, float, int]
 
 
 def relocate_empty(
@@ -28,26 +33,38 @@ def relocate_empty(
     feature_weights: Floats | None = None,
     shift: Floats | None = None,
 ) -> Clusters:
-    """Give the rows farthest from their centers to the empty clusters; one pass.
+    """Give the rows farthest from their centers to the empty clusters; usually one pass.
 
     `centers` (k, p) are the centers of the assignment, and `clusters` its statistics.  Ties go by
     row number.  A cluster stays empty if every row is on its center.
     """
     n_empty = int((clusters.counts <= 0).sum())
     missing = clusters.masses is not None
-    request = FarthestRequest(centers, _SPARE * n_empty, feature_weights, shift, missing)
-    far = rows.reduce(FARTHEST, request)["x"]
-    founders = ((v[:-2], v[-2], int(v[-1])) for v in far)
-    return found_clusters(clusters, founders, centers)
+    count = _SPARE * n_empty
+    while True:
+        request = FarthestRequest(centers, count, feature_weights, shift, missing)
+        far = rows.reduce(FARTHEST, request)["x"]
+        founders = _merge_equal((v[:-2], v[-2], int(v[-1])) for v in far)
+        # The last founder may have more equal rows than these.
+        if len(far) < count or len(founders) > n_empty or count >= _MOST_FAR:
+            return found_clusters(clusters, founders, centers)
+        count *= 8
 
 
-def found_clusters(
-    clusters: Clusters, founders: Iterable[tuple[Floats, float, int]], centers: Floats
-) -> Clusters:
+def _merge_equal(founders: Iterable[Founder]) -> list[Founder]:
+    """Merge equal rows of a cluster, so that repeated rows are one row with the sum of weights."""
+    merged: dict[tuple[bytes, int], Founder] = {}
+    for row, weight, source in founders:
+        key = (row + 0.0).tobytes(), source
+        merged[key] = row, weight + (merged[key][1] if key in merged else 0.0), source
+    return list(merged.values())
+
+
+def found_clusters(clusters: Clusters, founders: Iterable[Founder], centers: Floats) -> Clusters:
     """Fill each empty cluster with one row, which is taken from another cluster.
 
-    `founders` are (row, weight, cluster), best first.  Missing values of a founder are replaced by
-    those of its previous center.  If there are too few founders, clusters stay empty.
+    `founders` come best first.  Missing values of a founder are replaced by those of its previous
+    center.  If there are too few founders, clusters stay empty.
     """
     sums, counts = clusters.sums.copy(), clusters.counts.copy()
     masses = None if clusters.masses is None else clusters.masses.copy()
