@@ -15,6 +15,7 @@ from sklearn.utils import get_tags
 
 from daskclust.app.commands.console import Parser, did_you_mean, one_of, seed
 from daskclust.app.commands.requests import FitRequest, UsageError
+from daskclust.core.estimator.parameters import describe
 from daskclust.core.persistence.models import registry
 
 #: Parameters that have a flag of their own.
@@ -207,46 +208,43 @@ def takes_labels(model: Any) -> bool:
 
 
 _SECTION = re.compile(r"^Parameters\n-+\n(.*?)(?=^\w[^\n]*\n-+\n|\Z)", re.MULTILINE | re.DOTALL)
-_ENTRY = re.compile(r"(\w+(?:, \w+)*) ?: ?(.*)")
-_DEFAULT = re.compile(r",? ?default ?= ?.*$")
+_ENTRY = re.compile(r"(\w+(?:, \w+)*) ?:.*")
 #: The description is in the docstring of another class.
 _ELSEWHERE = re.compile(r"As in :class:`(?:daskclust\.)?(\w+)`\.")
 
 
-def parameters_of(kind: type, others: Mapping[str, type]) -> dict[str, tuple[str, str]]:
-    """Return the type, without default, and the text of the parameters in a class's docstring.
+def parameters_of(kind: type, others: Mapping[str, type]) -> dict[str, str]:
+    """Return the descriptions of the parameters in the docstring of a class.
 
     `others` are the classes that "As in :class:`Name`" leads to.
 
     >>> import daskclust
     >>> parameters_of(daskclust.KMeans, {})["max_iter"]
-    ('int', 'Maximum number of iterations.')
+    'Maximum number of iterations.'
     """
-    found: dict[str, tuple[str, str]] = {}
-    for names, head, body in _entries(kind):
+    texts: dict[str, str] = {}
+    for names, body in _entries(kind):
         there = _ELSEWHERE.fullmatch(body)
         other = None if there is None else others.get(there[1])
         elsewhere = {} if other in (None, kind) else parameters_of(other, others)
-        for name in names:
-            text = elsewhere[name][1] if name in elsewhere else _plain(body)
-            found[name] = _plain(_DEFAULT.sub("", head)), text
-    return found
+        texts |= {name: elsewhere.get(name, _plain(body)) for name in names}
+    return texts
 
 
-def _entries(kind: type) -> list[tuple[list[str], str, str]]:
+def _entries(kind: type) -> list[tuple[list[str], str]]:
     section = _SECTION.search(inspect.getdoc(kind) or "")
-    found: list[tuple[list[str], str, list[str]]] = []
+    found: list[tuple[list[str], list[str]]] = []
     for line in (section[1] if section else "").splitlines():
         entry = None if line.startswith(" ") else _ENTRY.fullmatch(line)
         if entry is not None:
-            found.append((entry[1].split(", "), entry[2], []))
+            found.append((entry[1].split(", "), []))
         elif found:
-            found[-1][2].append(line.strip())
-    texts = [" ".join(filter(None, body)) for _, _, body in found]
+            found[-1][1].append(line.strip())
+    texts = [" ".join(filter(None, body)) for _, body in found]
     for at in reversed(range(len(texts) - 1)):
         # Entries in a row share the words below the last one.
         texts[at] = texts[at] or texts[at + 1]
-    return [(names, head, text) for (names, head, _), text in zip(found, texts, strict=True)]
+    return [(names, text) for (names, _), text in zip(found, texts, strict=True)]
 
 
 def _plain(text: str) -> str:
@@ -284,9 +282,8 @@ def page_of(word: str, kind: Any, others: Mapping[str, type]) -> str:
             continue
         needed = name in _COUNTS and defaults[name] is not None
         default = "none, it is needed" if needed else defaults[name]
-        type_, text = described.get(name, ("", ""))
-        about = f"{type_}; " if type_ else ""
-        said = f"{text} ({about}default: {default})".replace("%", "%%")
+        values = describe(kind._parameter_constraints[name], typed=True)
+        about = f"{described[name]} ({values}; default: {default})".replace("%", "%%")
         shown = "--n-clusters K" if name in _COUNTS else f"{name}=VALUE"
-        group.add_argument(name, metavar=shown, help=said)
+        group.add_argument(name, metavar=shown, help=about)
     return parser.format_help()
