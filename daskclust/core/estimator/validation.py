@@ -41,14 +41,15 @@ from daskclust.exceptions import (
     PrecisionWarning,
 )
 
-_Drawn = Literal["k-means||", "k-means++", "random", "maximin", "dkm++", "robin"]
+#: Initializations that choose rows of the data.
+NamedInit = Literal["k-means||", "k-means++", "random", "maximin", "dkm++", "robin"]
 _Paired = Literal["auto", "ss-k-means||", "ss-k-means++", "neighborhoods"]
 _View = Literal["raw", "standard", "angle", "whitened", "mean", "mixture", "pckid"]
 
 #: Initial centers of estimators without constraints.
-Init = _Drawn | ArrayLike | Callable[..., Any]
+Init = NamedInit | ArrayLike | Callable[..., Any]
 #: Initial centers of estimators with pairwise constraints.
-InitWithPairs = _Paired | _Drawn | ArrayLike | Callable[..., Any]
+InitWithPairs = _Paired | NamedInit | ArrayLike | Callable[..., Any]
 #: Cost of a violated pair; a number is the factor of ``"scaled"``.
 PairPenalty = Literal["scaled", "distance", "constant"] | float
 #: Initial centers of estimators with partial labels.

@@ -71,45 +71,6 @@ _SLOWER = 1.5
 _OF_TRIES, _OF_DIRECTIONS = 2**33 + 1, 2**33 + 2
 
 
-def _principal(z: Array, weight: Floats, n: int, seed: int) -> Array:
-    """Return `n` orthonormal directions of large variance of weighted rows (m, p) about 0, (p, n).
-
-    Randomized subspace iteration (Halko, Martinsson and Tropp 2011); cost ``O(m p n)``.
-    """
-    mass = (weight / weight.max()).astype(z.dtype)[:, None]
-    rng = np.random.default_rng([seed, _OF_DIRECTIONS])
-    basis = rng.standard_normal((z.shape[1], n), z.dtype)
-    with one_blas_thread():
-        for _ in range(_SUBSPACE_ITERATIONS):
-            basis, _ = np.linalg.qr(z.T @ (mass * (z @ basis)))
-    return np.asarray(basis)
-
-
-def _best_first(costs: list[float]) -> NDArray[np.intp]:
-    """Order sets by cost; costs that are equal in single precision keep their order."""
-    relative = np.asarray(costs) / max(min(costs), _TINY)
-    return np.argsort(np.round(relative, 5), kind="stable")
-
-
-def _greedy_sets(
-    points: Array, mass: Floats, k: int, seed: int, n_sets: int, n_draws_each: int, n_first: int = 0
-) -> list[NDArray[np.intp]]:
-    """Draw sets of k positions by greedy k-means++; every second set has the first points."""
-    streams = [np.random.default_rng([seed, _OF_TRIES, t]) for t in range(n_sets)]
-    firsts = [0 if t % 2 else n_first for t in range(n_sets)]
-    if points.shape[1] >= NARROW:
-        wide = in_wide_tiles(points, mass)
-        return [
-            draw_in_batches(wide, k, n_draws_each, rng, side_by_side, first)
-            for rng, first in zip(streams, firsts, strict=True)
-        ]
-    tiles = in_tiles(points, mass)
-    return [
-        draw_greedy(tiles, k, rng.random((k, n_draws_each)), first)
-        for rng, first in zip(streams, firsts, strict=True)
-    ]
-
-
 def draw_tries(
     sample: Sample,
     k: int,
@@ -153,13 +114,23 @@ def draw_tries(
     if n_more:
         rows = np.concatenate([known, candidates, rows])
         weight = np.append(np.full(n_more, weight.sum() / sample.n_rows), weight)
-    p, draws = rows.shape[1], n_draws(k)
-    if k >= MANY:
-        times = 1.0 if p >= NARROW else _SLOWER
-        draws = min(draws, max(2, int(_DRAW_PASSES * sample.n_rows / (times * len(rows)))))
-        n_sets = 2 if len(known) else 1
-        sets = _greedy_sets(rows, weight, k, seed, n_sets, draws, len(known))
-        return [rows[positions].astype(np.float64) for positions in sets]
+    if k < MANY:
+        return _improved_sets(rows, weight, k, seed, len(known), sample.n_rows)
+    times = 1.0 if rows.shape[1] >= NARROW else _SLOWER
+    most = max(2, int(_DRAW_PASSES * sample.n_rows / (times * len(rows))))
+    n_sets = 2 if len(known) else 1
+    sets = _greedy_sets(rows, weight, k, seed, n_sets, min(n_draws(k), most), len(known))
+    return [rows[positions].astype(np.float64) for positions in sets]
+
+
+def _improved_sets(
+    rows: Array, weight: Floats, k: int, seed: int, n_known: int, n_rows: int
+) -> list[Floats]:
+    """Draw sets of centers from weighted rows, (m, p); return the best one after swaps.
+
+    The first `n_known` rows are known centers.  `n_rows` is the number of rows of the data.
+    """
+    p = rows.shape[1]
     n_directions = 2 * k + _SPARE_DIRECTIONS
     narrow = p > _MUCH_WIDER * n_directions
     # About the mean and scaled to size 1, single precision is sufficient.
@@ -173,27 +144,91 @@ def draw_tries(
         # Double precision, so that equal rows stay equal after rounding.
         points = (z @ directions.astype(np.float64)).astype(np.float32)
     n_sets = max(2, min(_TRIES, _WORK // (first_rows(k) * k)))
-    drawn = _greedy_sets(points, weight, k, seed, n_sets, draws, len(known))
+    drawn = _greedy_sets(points, weight, k, seed, n_sets, n_draws(k), n_known)
     if min(map(len, drawn)) < k:
         return [rows[min(drawn, key=len)].astype(np.float64)]
     inside = WeightedRows(points, weight, weight @ points / weight.sum())
-    allowed = max(CHEAP, _SWAP_PASSES * sample.n_rows * k * p)
-    n_improved = max(1, min(_IMPROVED, CHEAP // (_SWAPS * products_per_swap(points, k))))
-    sets_to_try = [points[positions].astype(np.float64) for positions in drawn]
-    while len(sets_to_try) > n_improved:
-        results = side_by_side([partial(inside.iterate, c, _TRIAL_ITERATIONS) for c in sets_to_try])
-        n_better = max(n_improved, len(sets_to_try) // 2)
-        sets_to_try = [results[t][0] for t in _best_first([cost for _, cost in results])[:n_better]]
-    improved = side_by_side(
-        [
-            partial(improve_by_swaps, inside, centers, allowed // n_improved)
-            for centers in sets_to_try
-        ]
-    )
-    best, _ = improved[_best_first([cost for _, cost in improved])[0]]
+    sets = [points[positions].astype(np.float64) for positions in drawn]
+    best = _best_after_swaps(inside, sets, max(CHEAP, _SWAP_PASSES * n_rows * k * p))
     if directions is not None:
         best = best @ directions.T
     return [best * extent + origin]
+
+
+def _best_after_swaps(rows: WeightedRows, sets: list[Floats], n_products: int) -> Floats:
+    """Iterate sets of centers (k, p), and improve the best of them by swaps; return the best set.
+
+    All swaps together take about `n_products` multiplications.
+    """
+    k = len(sets[0])
+    n_improved = max(1, min(_IMPROVED, CHEAP // (_SWAPS * products_per_swap(rows.x, k))))
+    while len(sets) > n_improved:
+        results = side_by_side([partial(rows.iterate, c, _TRIAL_ITERATIONS) for c in sets])
+        n_better = max(n_improved, len(sets) // 2)
+        sets = [results[t][0] for t in _best_first([cost for _, cost in results])[:n_better]]
+    improved = side_by_side(
+        [partial(improve_by_swaps, rows, centers, n_products // n_improved) for centers in sets]
+    )
+    return improved[_best_first([cost for _, cost in improved])[0]][0]
+
+
+def _principal(z: Array, weight: Floats, n: int, seed: int) -> Array:
+    """Return `n` orthonormal directions of large variance of weighted rows (m, p) about 0, (p, n).
+
+    Randomized subspace iteration (Halko, Martinsson and Tropp 2011); cost ``O(m p n)``.
+    """
+    mass = (weight / weight.max()).astype(z.dtype)[:, None]
+    rng = np.random.default_rng([seed, _OF_DIRECTIONS])
+    basis = rng.standard_normal((z.shape[1], n), z.dtype)
+    with one_blas_thread():
+        for _ in range(_SUBSPACE_ITERATIONS):
+            basis, _ = np.linalg.qr(z.T @ (mass * (z @ basis)))
+    return np.asarray(basis)
+
+
+def _greedy_sets(
+    points: Array, mass: Floats, k: int, seed: int, n_sets: int, n_draws_each: int, n_first: int = 0
+) -> list[NDArray[np.intp]]:
+    """Draw sets of k positions by greedy k-means++; every second set has the first points."""
+    streams = [np.random.default_rng([seed, _OF_TRIES, t]) for t in range(n_sets)]
+    firsts = [0 if t % 2 else n_first for t in range(n_sets)]
+    if points.shape[1] >= NARROW:
+        wide = in_wide_tiles(points, mass)
+        return [
+            draw_in_batches(wide, k, n_draws_each, rng, side_by_side, first)
+            for rng, first in zip(streams, firsts, strict=True)
+        ]
+    tiles = in_tiles(points, mass)
+    return [
+        draw_greedy(tiles, k, rng.random((k, n_draws_each)), first)
+        for rng, first in zip(streams, firsts, strict=True)
+    ]
+
+
+def _best_first(costs: list[float]) -> NDArray[np.intp]:
+    """Order sets by cost; costs that are equal in single precision keep their order."""
+    relative = np.asarray(costs) / max(min(costs), _TINY)
+    return np.argsort(np.round(relative, 5), kind="stable")
+
+
+def grow(problem: Initialization, tries: Floats, sample: Sample) -> Floats:
+    """Improve the tries (r, t, k, p) of each restart on doubling parts; return the best, (r, k, p).
+
+    The sample is in the space of the metric.  No other rows are read.
+    """
+    r, _, k, p = tries.shape
+    sizes = [sample.n_drawn]
+    while sizes[-1] // 2 > 0.75 * min(first_rows(k), sample.n_drawn):
+        sizes.append(sizes[-1] // 2)
+    for size in reversed(sizes):
+        x, weight, spread = sample.part(size)
+        rows = open_rows(x, weight, n_clusters=k)
+        with without_passes():
+            settled, inertia = _settle(problem, rows, tries.reshape(-1, k, p), spread, r)
+        last = size == sample.n_drawn
+        better = _ranked(inertia, r)[:, :1] if last else _better_half(inertia, r)
+        tries = settled[better]
+    return tries[:, 0]
 
 
 def _settle(
@@ -244,23 +279,3 @@ def _ranked(inertia: Floats, n_restarts: int) -> Ints:
 def _better_half(inertia: Floats, n_restarts: int) -> Ints:
     ranked = _ranked(inertia, n_restarts)
     return ranked[:, : -(-ranked.shape[1] // 2)]
-
-
-def grow(problem: Initialization, tries: Floats, sample: Sample) -> Floats:
-    """Improve the tries (r, t, k, p) of each restart on doubling parts; return the best, (r, k, p).
-
-    The sample is in the space of the metric.  No other rows are read.
-    """
-    r, _, k, p = tries.shape
-    sizes = [sample.n_drawn]
-    while sizes[-1] // 2 > 0.75 * min(first_rows(k), sample.n_drawn):
-        sizes.append(sizes[-1] // 2)
-    for size in reversed(sizes):
-        x, weight, spread = sample.part(size)
-        rows = open_rows(x, weight, n_clusters=k)
-        with without_passes():
-            settled, inertia = _settle(problem, rows, tries.reshape(-1, k, p), spread, r)
-        last = size == sample.n_drawn
-        better = _ranked(inertia, r)[:, :1] if last else _better_half(inertia, r)
-        tries = settled[better]
-    return tries[:, 0]

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
+from daskclust.core.estimator.validation import NamedInit
 from daskclust.core.initialization.deterministic import DENSITY_INITS, density_picks, row_budget
 
 #: Initializations without random numbers (except for a sample of the rows, if there are too many).
 DETERMINISTIC_INITS = ("maximin", *DENSITY_INITS)
 #: Initializations that draw rows, in contrast to arrays and callables.
-STRING_INITS = ("k-means||", "k-means++", "random", *DETERMINISTIC_INITS)
+STRING_INITS: tuple[str, ...] = get_args(NamedInit)
 
 
 def n_survey_picks(init: Any, n_clusters: int, n_rows: float = np.nan) -> int:
