@@ -1,7 +1,7 @@
 """The command ``daskclust``.
 
-Each command is a module with a function ``add_command(commands)``, which adds a
-parser, and ``_run``, which takes the options and returns the exit code.
+Each command has a parser in ``commands/parsers.py``, and a module with a function
+``_run``, which takes the options and returns the exit code.
 Progress goes to stderr, results to stdout.  Exit codes: 0 done, 1 failed, 2
 wrong usage; 130, 143 and 129 ended by Ctrl-C, SIGTERM and SIGHUP.
 """
@@ -63,14 +63,10 @@ _HINTS = {
 }
 
 
-def _parser(arguments: Sequence[str], is_program: bool = False) -> argparse.ArgumentParser:
-    """Build the parser of the command that is named: the modules of all of them take seconds.
-
-    A program, which has imported nothing yet, looks for its files first.
-    """
+def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
+    """Return a parser with the flags of the command that the arguments name."""
     from daskclust._version import __version__
     from daskclust.app.commands.console import Parser, did_you_mean
-    from daskclust.app.commands.contradictions import contradiction, missing_file, unknown_flags
 
     parser = Parser(prog="daskclust", description="Distributed clustering on Dask.")
     parser.add_argument("--version", action="version", version=f"daskclust {__version__}")
@@ -81,20 +77,6 @@ def _parser(arguments: Sequence[str], is_program: bool = False) -> argparse.Argu
             f"{did_you_mean(arguments[0], COMMANDS)}"
         )
     named = next((word for word in arguments if word in COMMANDS), None)
-    if named is not None and named == arguments[0]:
-        # Importing the module of a command takes seconds, so simple mistakes are reported before.
-        usage = commands.add_parser(named, usage="%(prog)s [options]")
-        unknown, known = unknown_flags(arguments)
-        if unknown:
-            usage.refuse(unknown, known)
-        if problem := contradiction(arguments):
-            usage.error(redact(problem))
-        if is_program and (path := missing_file(arguments)):
-            raise FileNotFoundError(
-                f"There is no file {redact(os.path.abspath(path))!r}; give the path of an existing "
-                "one."
-            )
-        del commands.choices[named]
     for name, text in COMMANDS.items():
         if name == named:
             _add_parser(commands, name)
@@ -104,10 +86,11 @@ def _parser(arguments: Sequence[str], is_program: bool = False) -> argparse.Argu
 
 
 def _add_parser(commands: Any, name: str) -> argparse.ArgumentParser:
-    module = importlib.import_module(f"daskclust.app.commands.{name}")
-    module.add_command(commands)
+    from daskclust.app.commands import parsers
+
+    getattr(parsers, f"add_{name}")(commands)
     parser: argparse.ArgumentParser = commands.choices[name]
-    parser.set_defaults(run=module._run, parser=parser)
+    parser.set_defaults(command=name, parser=parser)
     return parser
 
 
@@ -116,6 +99,24 @@ def command_parser(name: str) -> argparse.ArgumentParser:
     from daskclust.app.commands.console import Parser
 
     return _add_parser(Parser(prog="daskclust").add_subparsers(), name)
+
+
+def _options(arguments: Sequence[str], is_program: bool) -> argparse.Namespace:
+    """Parse arguments, and report what they show to be wrong before a command is imported.
+
+    A program, which has imported nothing yet, looks for its files first.
+    """
+    from daskclust.app.commands.contradictions import contradiction, missing_file
+
+    options = _parser(arguments).parse_args(arguments)
+    options.arguments = list(arguments[1:])
+    if problem := contradiction(arguments):
+        options.parser.error(redact(problem))
+    if is_program and (path := missing_file(arguments)):
+        raise FileNotFoundError(
+            f"There is no file {redact(os.path.abspath(path))!r}; give the path of an existing one."
+        )
+    return options
 
 
 class Terminated(KeyboardInterrupt):
@@ -193,11 +194,11 @@ def _flush(code: int) -> int:
 
 def _run(arguments: list[str], is_program: bool) -> int:
     try:
-        parser = _parser(arguments, is_program)
-        options = parser.parse_args(arguments)
-        options.arguments = arguments[1:]
+        options = _options(arguments, is_program)
+        # This import takes seconds.
+        command = importlib.import_module(f"daskclust.app.commands.{options.command}")
         try:
-            return int(options.run(options))
+            return int(command._run(options))
         except UsageError as error:
             options.parser.error(str(error))
             return USAGE

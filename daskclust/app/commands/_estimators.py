@@ -4,34 +4,19 @@ from __future__ import annotations
 
 import argparse
 import inspect
-import json
 import re
-import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 from sklearn.utils import get_tags
 
-from daskclust.app.commands.console import Parser, did_you_mean, one_of, seed
+from daskclust.app.commands._arguments import OTHER_WORDS, PARAMETER_FLAGS
+from daskclust.app.commands.console import Parser, did_you_mean
 from daskclust.app.commands.requests import FitRequest, UsageError
 from daskclust.core.estimator.parameters import describe
 from daskclust.core.persistence.models import registry
 
-#: Parameters that have a flag of their own.
-_FLAGS = {
-    "random_state": "--seed",
-    "checkpoint": "--checkpoint",
-    "n_clusters": "--n-clusters",
-    "n_components": "--n-clusters",
-}
-#: Further names of estimators.
-_OTHER_WORDS = {
-    "hierarchical-kmeans": "HierarchicalKMeans",
-    "label-spreading": "LabelSpreading",
-    "spectral": "SpectralClustering",
-    "ward": "AgglomerativeClustering",
-}
 #: Numbers of clusters, which have to be given.
 _COUNTS = ("n_clusters", "n_components")
 #: Parameters without a useful default, and what to say where they are missing.
@@ -43,95 +28,16 @@ _NEEDED = {
 }
 
 
-def add_estimator_arguments(parser: Parser) -> None:
-    """Add ``--estimator``, ``--n-clusters``, ``--set`` and ``--seed``.
-
-    The help lists the estimators; with ``--estimator NAME`` it lists the estimator's parameters.
-    """
-    classes, words = registry(), _by_word()
-    easier = {name: word for word, name in _OTHER_WORDS.items()}
-    names = sorted(easier.get(name, name.lower()) for name in classes)
-    group = parser.add_argument_group(
-        "estimator",
-        textwrap.fill(
-            f"Names: {', '.join(names)}. Description and parameters of an estimator: "
-            "daskclust fit --estimator NAME --help",
-            76,
-        ),
-    )
-    group.add_argument(
-        "--estimator",
-        type=lambda text: one_of(*sorted(words))(text.lower()),
-        default="kmeans",
-        metavar="NAME",
-        help="(default: kmeans)",
-    )
-    group.add_argument(
-        "--n-clusters",
-        type=_value,
-        metavar="K",
-        help="number of clusters or mixture components; required if the estimator has such a "
-        "parameter without a useful default",
-    )
-    group.add_argument(
-        "--set",
-        type=_setting,
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="another parameter of the estimator, for example --set tol=1e-3; may be repeated",
-    )
-    group.add_argument(
-        "--seed", type=seed, default=0, metavar="N", help="seed of random numbers (default: 0)"
-    )
-    parser.help_for = _help_for
-
-
-def _help_for(arguments: Sequence[str]) -> str | None:
-    """Return the page about the estimator that the arguments name, if they do."""
-    finder = Parser(add_help=False)
-    finder.add_argument("--estimator")
-    named = argparse.ArgumentParser.parse_known_args(finder, arguments)[0].estimator
-    kind = _by_word().get((named or "").lower())
-    return None if kind is None else page_of(named.lower(), kind, registry())
+def help_page(word: str) -> str | None:
+    """Return the page about the estimator of a name, None for other words."""
+    kind = _by_word().get(word)
+    return None if kind is None else page_of(word, kind, registry())
 
 
 def _by_word() -> dict[str, type]:
     classes = registry()
     words = {name.lower(): kind for name, kind in classes.items()}
-    return words | {word: classes[name] for word, name in _OTHER_WORDS.items()}
-
-
-def _value(text: str) -> Any:
-    """Read a number, true, false, none, JSON list or word.
-
-    >>> [_value(text) for text in ("7", "1e-4", "none", "[[1, 2]]", "k-means++")]
-    [7, 0.0001, None, [[1, 2]], 'k-means++']
-    """
-    words = {"none": None, "null": None, "true": True, "false": False}
-    if text.lower() in words:
-        return words[text.lower()]
-    for read in (int, float, json.loads):
-        try:
-            return read(text)
-        except ValueError:
-            continue
-    return text
-
-
-def _setting(text: str) -> tuple[str, Any]:
-    """Read ``NAME=VALUE``.
-
-    >>> _setting("max-iter=7"), _setting("init=k-means++")
-    (('max_iter', 7), ('init', 'k-means++'))
-    """
-    name, equals, value = text.partition("=")
-    name = name.strip().replace("-", "_")
-    if not (equals and name.isidentifier()):
-        raise argparse.ArgumentTypeError(f"{text!r} must be NAME=VALUE, as in tol=1e-3")
-    if name in _FLAGS:
-        raise argparse.ArgumentTypeError(f"{name} is not supported by --set: use {_FLAGS[name]}")
-    return name, _value(value.strip())
+    return words | {word: classes[name] for word, name in OTHER_WORDS.items()}
 
 
 def settings_of(options: FitRequest) -> dict[str, Any]:
@@ -150,7 +56,7 @@ def make_estimator(options: FitRequest) -> Any:
         owners = [
             other for other, found in registry().items() if name in found().get_params(deep=False)
         ]
-        names = sorted(params.keys() - _FLAGS.keys())
+        names = sorted(params.keys() - PARAMETER_FLAGS.keys())
         of_others = f" {', '.join(owners)} {'has' if len(owners) == 1 else 'have'} {name}."
         raise UsageError(
             f"{kind.__name__} has no parameter {name!r}; it has {', '.join(names)}."

@@ -26,7 +26,7 @@ from daskclust.app.commands._choice import ChoiceByPairs
 from daskclust.app.commands._cubes import name_of_cube
 from daskclust.app.commands._estimators import takes_labels
 from daskclust.app.commands._outputs import OUTPUTS, check_writable, numbers_of, paint, places_of
-from daskclust.app.commands.console import Progress, counted, did_you_mean, number, open_client
+from daskclust.app.commands.console import Progress, counted, did_you_mean, open_client
 from daskclust.app.commands.doctor import examine
 from daskclust.app.commands.requests import UsageError
 from daskclust.app.report.page import Report, marked_page
@@ -43,19 +43,6 @@ from daskclust.core.storage.stores import local_path
 _MOST_ROWS, _TREES = 100_000, 100
 #: Seconds that a fit waits for the answers of its cluster about versions and memory.
 _PATIENCE = 15.0
-
-
-def add_hold_out_arguments(group: Any) -> None:
-    group.add_argument(
-        "--hold-out",
-        type=number(lambda value: 0 < value < 1, "is not between 0 and 1, as in 0.3"),
-        metavar="SHARE",
-        help="fraction of the labels that only tests the accuracy, as whole fields (touching "
-        "pixels) or --groups",
-    )
-    group.add_argument(
-        "--baseline", action="store_true", help="tell that of 1-NN and a random forest, too"
-    )
 
 
 def check_hold_out(options: Any, model: Any) -> None:
@@ -276,31 +263,6 @@ _NOT_CONFIGURATION = {
     *("config", "dry_run", "overwrite"),
     *("set", "n_clusters"),  # parameters of the estimator
 }
-
-
-def add_job_arguments(parser: argparse.ArgumentParser) -> Any:
-    group = parser.add_argument_group("run")
-    group.add_argument(
-        "--config",
-        type=Path,
-        metavar="FILE",
-        help="read options from a TOML or YAML file (keys are the names of flags); flags win",
-    )
-    group.add_argument(
-        "--dry-run",
-        action="store_true",
-        help="print passes, tasks, bytes and memory; compute nothing",
-    )
-    group.add_argument("--json", action="store_true", help="print results as JSON")
-    group.add_argument(
-        "--performance",
-        metavar="FILE",
-        help="Dask's report on the cluster's time, one HTML file",
-    )
-    group.add_argument(
-        "--overwrite", action="store_true", help="replace earlier outputs of this command"
-    )
-    return group
 
 
 def with_file(options: argparse.Namespace) -> argparse.Namespace:

@@ -217,44 +217,6 @@ def _gap(distances: NDArray[Any], *, groups: NDArray[Any]) -> NDArray[Any]:
     return np.asarray(1 - np.divide(best, other, out=np.ones_like(best), where=other > 0))
 
 
-def add_output_arguments(group: Any, *, model: bool) -> None:
-    group.add_argument(
-        "--output",
-        metavar="STORE",
-        help="label map: Zarr or GeoTIFF (.tif); of a table a folder of Parquet files, or labels "
-        "alone (.npy, .zarr)",
-    )
-    if model:
-        group.add_argument("--model", metavar="STORE", help="the fitted model, for predict")
-    group.add_argument("--report", metavar="FILE", help="report to look at, one HTML file")
-    group.add_argument(
-        "--uncertainty",
-        metavar="STORE",
-        help="map of the margin of each label, from 0 (a tie) to 1: Zarr, or a GeoTIFF (.tif); of "
-        "a table a column",
-    )
-    group.add_argument(
-        "--score",
-        metavar="STORE",
-        help="map of how normal each pixel is, or of a table a column: higher is more normal",
-    )
-    group.add_argument(
-        "--smooth",
-        nargs="?",
-        const=0.5,
-        type=float,
-        metavar="STRENGTH",
-        help="smooth the label map where neighboring spectra are alike (without a number: 0.5)",
-    )
-    group.add_argument(
-        "--min-pixels",
-        type=int,
-        metavar="N",
-        help="regions of fewer pixels become their largest neighbor in the label map",
-    )
-    group.add_argument("--title", metavar="TEXT", help="of the report")
-
-
 def check_smoothing(options: Any, model: Any) -> None:
     if options.smooth is not None and not 0 <= options.smooth < float("inf"):
         raise UsageError(f"--smooth {options.smooth}; expected a finite number from 0 on")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import glob
 from collections import Counter
 from collections.abc import Callable
@@ -18,7 +17,7 @@ import dask.array as da
 import numpy as np
 
 from daskclust.app.commands import _outputs
-from daskclust.app.commands._cubes import as_names, local_name, paths_of
+from daskclust.app.commands._cubes import local_name, paths_of
 from daskclust.app.commands._estimators import check_count, takes_labels
 from daskclust.app.commands._fit_request import Job, check_resumable, job_mark
 from daskclust.app.commands._plan import memory_of, passes_of
@@ -33,47 +32,6 @@ from daskclust.core.estimator.validation import Data, scaled_as_fit, scaling_of
 from daskclust.core.persistence.mixin import scene_of
 from daskclust.core.storage.redact import redact
 from daskclust.scenes.formats.opening import kind_of
-
-
-def add_table_arguments(
-    parser: argparse.ArgumentParser, *, label_column: bool = False, output: bool = True
-) -> None:
-    group = parser.add_argument_group(
-        "tables",
-        "CUBE may be a table: Parquet, CSV, rows x values in .npy or STORE.zarr/NAME.",
-    )
-    group.add_argument(
-        "--columns",
-        type=as_names,
-        metavar="A,B,...",
-        help="columns that are features (default: all of numbers, or those of the model)",
-    )
-    group.add_argument(
-        "--keep",
-        type=as_names,
-        metavar="A,B,...",
-        help="columns for outputs (default: all), and for the nearest rows in reports (default: "
-        "texts, of vectors)",
-    )
-    if label_column:
-        group.add_argument(
-            "--label-column",
-            metavar="NAME",
-            help="column of partial labels, text or codes; nothing and -1 mean none",
-        )
-        group.add_argument(
-            "--groups",
-            metavar="NAME",
-            help="column whose groups of rows --hold-out keeps whole (default: single rows)",
-        )
-    if not output:
-        return
-    group.add_argument(
-        "--output-column",
-        default="label",
-        metavar="NAME",
-        help="column that --output adds (default: %(default)s)",
-    )
 
 
 def is_table(options: CubeOptions) -> bool:

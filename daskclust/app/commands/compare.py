@@ -15,9 +15,7 @@ from daskclust.app.commands._outputs import check_outputs, places_of
 from daskclust.app.commands._tables import holds_columns
 from daskclust.app.commands.console import (
     Progress,
-    add_cluster_arguments,
     ending,
-    one_of,
     open_client,
     tell,
 )
@@ -31,42 +29,6 @@ from daskclust.scenes.label_map import compare_maps
 
 #: Transitions that are printed.
 _LISTED = 10
-
-
-def add_command(commands: Any) -> None:
-    parser = commands.add_parser(
-        "compare",
-        usage="%(prog)s [options] FIRST SECOND",
-        help="say what changed from one label map to another",
-        description="Compare two label maps of one place: which classes are the same, how much "
-        "land kept its class, and how much went from which class to which. One pass.",
-    )
-    parser.add_argument("first", metavar="FIRST[::NAME]", help="the older label map")
-    parser.add_argument("second", metavar="SECOND[::NAME]", help="the newer label map")
-    parser.add_argument(
-        "--match",
-        type=one_of("auto", "name", "code", "overlap"),
-        default="auto",
-        metavar="WAY",
-        help="which classes are the same: name, code, overlap (those that share most pixels, one "
-        "to one), auto: by name where both maps have names, by code where neither has or one "
-        "model made both, else by overlap (default: auto)",
-    )
-    parser.add_argument(
-        "--resample",
-        action="store_true",
-        help="resample SECOND to the grid of FIRST, by the nearest pixel",
-    )
-    parser.add_argument(
-        "--output",
-        metavar="STORE",
-        help="map of the changes: 0 unchanged, a class for each transition; Zarr or GeoTIFF (.tif)",
-    )
-    parser.add_argument("--report", metavar="FILE", help="report to look at, one HTML file")
-    parser.add_argument("--title", metavar="TEXT", help="of the report")
-    parser.add_argument("--json", action="store_true", help="print as JSON")
-    parser.add_argument("--overwrite", action="store_true", help="replace earlier outputs")
-    add_cluster_arguments(parser)
 
 
 def _run(options: argparse.Namespace) -> int:

@@ -132,16 +132,15 @@ class Parser(argparse.ArgumentParser):
                 self.error(f"{'/'.join(action.option_strings) or action.metavar} is empty")
         return found, []
 
-    def refuse(self, unknown: Sequence[str], known: Sequence[str] | None = None) -> NoReturn:
-        """End the program with the unknown words, and the nearest of the known flags."""
+    def refuse(self, unknown: Sequence[str]) -> NoReturn:
+        """End the program with the unknown flags or words, and the nearest of the known flags."""
         flags = [word.split("=")[0] for word in unknown if word.startswith("-")]
         hint = " Give all files side by side, before or behind the options."
         if flags:
-            if known is None:
-                known = [name for action in self.actions for name in action.option_strings]
+            known = [name for action in self.actions for name in action.option_strings]
             meant = _OTHER_NAMES.get(flags[0])
             hint = f" Did you mean {meant}?" if meant in known else did_you_mean(flags[0], known)
-        self.error(f"unrecognized arguments: {' '.join(unknown)}.{hint}")
+        self.error(f"unrecognized arguments: {' '.join(flags or unknown)}.{hint}")
 
     def error(self, message: str) -> NoReturn:
         """End the program with the usage and a line without the credentials of URLs."""
@@ -153,8 +152,6 @@ _TLS = (
     "For tls:// give the certificates in Dask's configuration, distributed.comm.tls (ca-file and "
     "client)."
 )
-#: Worker processes on one machine: more are a slip of the key.
-_MOST_PROCESSES = 1024
 
 
 def number(
@@ -190,47 +187,6 @@ def counted(number: int, noun: str) -> str:
     ('1 worker', '2 workers')
     """
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
-    place = parser.add_argument_group("cluster")
-    group = place.add_mutually_exclusive_group()
-    group.add_argument(
-        "--local",
-        type=_processes,
-        metavar="N",
-        help="start N worker processes on this machine (default: one a usable core)",
-    )
-    group.add_argument("--scheduler", metavar="ADDRESS", help="use the Dask cluster at ADDRESS")
-    group.add_argument(
-        "--scheduler-file",
-        type=Path,
-        metavar="FILE",
-        help="use the Dask cluster whose scheduler wrote FILE",
-    )
-    place.add_argument(
-        "--memory-limit",
-        type=_size,
-        metavar="SIZE",
-        help="of each worker process that is started, such as 1GB (default: its share)",
-    )
-
-
-def _processes(text: str) -> int:
-    most = f"processes on one machine; expected {_MOST_PROCESSES} at most"
-    return int(number(lambda value: value <= _MOST_PROCESSES, most, natural)(text))
-
-
-def _size(text: str) -> str:
-    from dask.utils import parse_bytes
-
-    try:
-        size = parse_bytes(text)
-    except (ValueError, OverflowError) as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a size, such as 1GB") from error
-    if size < 2**27:
-        raise argparse.ArgumentTypeError(f"{text} is less than 128 MiB, which a worker needs")
-    return text
 
 
 def local_workers(options: ClusterOptions, useful: int) -> int:

@@ -1,4 +1,4 @@
-"""Contradictions between options that their names reveal, checked before any import."""
+"""Mistakes that the words of a command line show: contradictions and missing files."""
 
 from __future__ import annotations
 
@@ -46,46 +46,6 @@ _INSTEAD = {
     "class_column": "name the column of the known classes with --truth",
     "labels": "name the column of the labels with --label-column",
 }
-#: Flags of each command without dashes, as its parser has them: known before the parser is built.
-#: A test compares them.
-_OF_CUBES = (
-    "bad-bands chunks class-column config dims dry-run incomplete json local mask memory-limit "
-    "min-observed model nodata output overwrite performance report resample-labels scheduler "
-    "scheduler-file title unlabeled variable wavelengths "
-)
-_FLAGS = {
-    "demo": "json local memory-limit output overwrite scheduler scheduler-file seed size",
-    "fit": _OF_CUBES
-    + (
-        "baseline cannot-link checkpoint choose-by-pairs colors columns estimator groups "
-        "hold-out keep label-column labels min-pixels must-link n-clusters output-column "
-        "scale score seed set smooth truth uncertainty"
-    ),
-    "predict": _OF_CUBES + "columns keep min-pixels output-column score smooth truth uncertainty",
-    "explain": (
-        "bad-bands chunks columns dims incomplete json keep local mask memory-limit "
-        "min-observed nodata output overwrite scheduler scheduler-file variable wavelengths"
-    ),
-    "rename": "json",
-    "compare": (
-        "json local match memory-limit output overwrite report resample scheduler "
-        "scheduler-file title"
-    ),
-    "inspect": (
-        "bad-bands chunks class-column dims full incomplete json mask min-observed nodata "
-        "sample scene variable wavelengths"
-    ),
-    "doctor": (
-        "bad-bands chunks compile dims incomplete json local mask memory-limit min-observed "
-        "nodata output scheduler scheduler-file variable wavelengths"
-    ),
-    "suggest": _OF_CUBES + "exclude labels n seed",
-    "label": (
-        "bad-bands chunks classes dims exclude incomplete labels local mask memory-limit "
-        "min-observed model no-browser nodata output overwrite port scheduler scheduler-file "
-        "seed variable wavelengths"
-    ),
-}
 #: Commands whose words before the flags are paths of files or stores.
 _TAKE_PATHS = ("fit", "predict", "explain", "compare", "inspect", "suggest", "label")
 #: Endings of tables; others are found out by what is in the file.
@@ -108,18 +68,6 @@ def not_of_tables(path: str, name: str) -> str:
     """Say that an option, its name with underscores, is about pixels, and the path is a table."""
     flag = f"--{name.replace('_', '-')}"
     return f"{path!r} is a table, and {flag} is about pixels; {_INSTEAD.get(name, 'leave it out')}"
-
-
-def unknown_flags(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the unknown flags of a command line, and the flags of the command.
-
-    >>> unknown_flags(["rename", "model.zarr", "--colours", "c.csv"])[0]
-    ['--colours']
-    """
-    command, *words = arguments
-    known = ["--help", *(f"--{flag}" for flag in _FLAGS[command].split())]
-    flags = [word.partition("=")[0] for word in words if word.startswith("--") and word != "--"]
-    return [flag for flag in flags if flag not in known], known
 
 
 def missing_file(arguments: Sequence[str]) -> str | None:

@@ -35,22 +35,6 @@ class _Folder(Output):
         return Written(self.kind, members=(SCENE, LABELS, PICTURE, REPORT))
 
 
-def add_command(commands: Any) -> None:
-    parser = commands.add_parser(
-        "demo",
-        description="Make a hyperspectral scene, cluster its pixels from five labeled pixels per "
-        "class, and write the label map, a picture and a report.",
-    )
-    where = "folder to write, with the same path on all workers (default: %(default)s)"
-    parser.add_argument("--output", default="daskclust-demo", metavar="DIR", help=where)
-    parser.add_argument("--overwrite", action="store_true", help="replace an earlier output")
-    size: dict[str, Any] = {"nargs": 3, "type": console.natural, "default": (256, 256, 120)}
-    parser.add_argument("--size", **size, metavar="N", help="rows, columns and bands of the scene")
-    parser.add_argument("--seed", type=console.seed, default=0, help="seed of scene and fits")
-    parser.add_argument("--json", action="store_true", help="print the report as JSON")
-    console.add_cluster_arguments(parser)
-
-
 def _run(options: argparse.Namespace) -> int:
     return console.tell(options, demo(DemoRequest.of(options)), _as_text)
 

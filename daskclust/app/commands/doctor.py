@@ -164,31 +164,6 @@ def check_output(client: Any, output: str) -> list[str]:
         remove(token)
 
 
-def add_command(commands: Any) -> None:
-    from daskclust.app.commands._cubes import add_cube_arguments
-
-    parser = commands.add_parser(
-        "doctor",
-        usage="%(prog)s [options] [CUBE]",
-        description="Check versions, memory and threads of a cluster, and whether every worker "
-        "can read a cube and write next to an output. Exit code 1 if there is a problem.",
-    )
-    add_cube_arguments(parser, scale=False)
-    parser.add_argument(
-        "--output",
-        metavar="STORE",
-        help="planned output; a test file is written next to it and removed",
-    )
-    parser.add_argument(
-        "--compile",
-        action="store_true",
-        help="only compile the kernels of all estimators, and print where they are stored: next "
-        "to the package, or in NUMBA_CACHE_DIR",
-    )
-    parser.add_argument("--json", action="store_true", help="print as JSON")
-    console.add_cluster_arguments(parser)
-
-
 def _run(options: argparse.Namespace) -> int:
     if options.compile:
         return console.tell(options, _compiling.compile_all(), _compiling.as_text)

@@ -11,10 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from daskclust.app.commands._cubes import add_cube_arguments, open_cube_of, paths_of
+from daskclust.app.commands._cubes import open_cube_of, paths_of
 from daskclust.app.commands._outputs import check_outputs, refuse_model_of_table
 from daskclust.app.commands._tables import (
-    add_table_arguments,
     explained_table,
     feature_names,
     is_table,
@@ -23,7 +22,6 @@ from daskclust.app.commands._tables import (
 )
 from daskclust.app.commands.console import (
     Progress,
-    add_cluster_arguments,
     ending,
     open_client,
     tell,
@@ -34,25 +32,6 @@ from daskclust.core.storage.outputs import json_text, keeping
 from daskclust.core.storage.redact import redact
 
 _KINDS = (".html", ".csv", ".json")
-
-
-def add_command(commands: Any) -> None:
-    parser = commands.add_parser(
-        "explain",
-        usage="%(prog)s [options] MODEL CUBE [CUBE ...]",
-        description="Say what sets each cluster of a saved model apart on a cube or a table: "
-        "features, their AUC against the rest, nearest pixels or rows, and rules with their "
-        "fidelity. Three passes over the data.",
-    )
-    parser.add_argument("model", metavar="MODEL", help="a saved model: what fit --model wrote")
-    add_cube_arguments(parser, scale=False)
-    add_table_arguments(parser, output=False)
-    parser.add_argument(
-        "--output", metavar="FILE", help="page (.html), or table of all features (.csv, .json)"
-    )
-    parser.add_argument("--json", action="store_true", help="print as JSON")
-    parser.add_argument("--overwrite", action="store_true", help="replace an earlier output")
-    add_cluster_arguments(parser)
 
 
 def _run(options: argparse.Namespace) -> int:

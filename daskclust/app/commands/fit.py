@@ -17,8 +17,6 @@ from daskclust.app.commands import _cubes, _estimators, _outputs
 from daskclust.app.commands._choice import make_choice
 from daskclust.app.commands._fit_request import (
     Job,
-    add_hold_out_arguments,
-    add_job_arguments,
     check_hold_out,
     check_resumable,
     fields_of,
@@ -27,8 +25,8 @@ from daskclust.app.commands._fit_request import (
     with_file,
 )
 from daskclust.app.commands._plan import make_plan, only_plan, plan_as_text
-from daskclust.app.commands._tables import add_table_arguments, is_table, open_table_job
-from daskclust.app.commands.console import Progress, add_cluster_arguments, tell
+from daskclust.app.commands._tables import is_table, open_table_job
+from daskclust.app.commands.console import Progress, tell
 from daskclust.app.commands.contradictions import check_needs
 from daskclust.app.commands.requests import FitRequest, UsageError
 from daskclust.app.report.summary import (
@@ -45,65 +43,6 @@ from daskclust.core.persistence.models import fingerprint
 from daskclust.core.storage.stored_array import as_dask
 from daskclust.scenes import write_together
 from daskclust.scenes.formats.vector import check_codes
-
-_EXAMPLES = """examples:
-  daskclust fit scene.tif --n-clusters 6 --output map.tif --report report.html
-  daskclust fit scene.zarr --estimator label-spreading --labels fields.gpkg \\
-      --output map.tif --uncertainty margin.tif --model model.zarr
-  daskclust fit table.parquet --columns a,b,c --n-clusters 4 --output labels.parquet
-  daskclust fit --estimator label-spreading --help
-"""
-
-
-def add_command(commands: Any) -> None:
-    parser = commands.add_parser(
-        "fit",
-        usage="%(prog)s [options] [CUBE ...]",
-        description="Cluster the valid pixels of an image cube on a Dask cluster, and write a\n"
-        "label map, the model, a map of the uncertainty and a report; or the rows of a\n"
-        "table, and write it with their labels.",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    _cubes.add_cube_arguments(parser)
-    _add_labels(parser)
-    add_table_arguments(parser, label_column=True)
-    _estimators.add_estimator_arguments(parser)
-    group = parser.add_argument_group("outputs", "At least one of the first four is needed.")
-    _outputs.add_output_arguments(group, model=True)
-    group.add_argument(
-        "--colors",
-        metavar="FILE",
-        help="colors of classes, which the model keeps: CSV of class,color, or a QGIS style (.qml)",
-    )
-    add_cluster_arguments(parser)
-    add_job_arguments(parser).add_argument(
-        "--checkpoint",
-        metavar="FILE",
-        help="file or folder for the state of each iteration, from which the same command resumes "
-        "(default: a hidden file next to the first output, removed at the end)",
-    )
-
-
-def _add_labels(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("labels")
-    group.add_argument(
-        "--labels",
-        metavar="STORE[::NAME],...",
-        help="partial labels: raster, polygons, CSV, or answered questions; several are joined",
-    )
-    _cubes.add_known_classes(group, "--labels and --truth")
-    add_hold_out_arguments(group)
-    for name in ("must-link", "cannot-link"):
-        group.add_argument(
-            f"--{name}", metavar="FILE", help="pairs of row numbers: .npy, or text with two columns"
-        )
-    group.add_argument(
-        "--choose-by-pairs",
-        action="store_const",
-        const=True,
-        help="fit the estimator that satisfies left-out pairs best",
-    )
 
 
 def _run(options: argparse.Namespace) -> int:

@@ -14,9 +14,9 @@ import numpy as np
 import zarr
 from dask.utils import format_bytes
 
-from daskclust.app.commands._cubes import add_cube_arguments, local_name, open_cube_of, paths_of
+from daskclust.app.commands._cubes import local_name, open_cube_of, paths_of
 from daskclust.app.commands._tables import is_table
-from daskclust.app.commands.console import Progress, counted, natural, tell
+from daskclust.app.commands.console import Progress, counted, tell
 from daskclust.app.commands.requests import InspectRequest, UsageError
 from daskclust.app.report.summary import legend_of
 from daskclust.core.class_names import text_of_similar
@@ -31,38 +31,10 @@ from daskclust.scenes.formats.geotiff import LABEL_MAP, GeoTiff, is_geotiff
 from daskclust.scenes.formats.opening import kind_of
 from daskclust.scenes.formats.raster import envi_data_file
 
-#: Blocks that are read to estimate the share of pixels without data, unless --full.
-_SAMPLE = 16
 _SMALL, _LARGE = 2**20, 256 * 2**20
 _MANY_FILES = 100_000
 #: Maximum number of items of a list in text output.
 _LISTED = 20
-
-
-def add_command(commands: Any) -> None:
-    parser = commands.add_parser(
-        "inspect",
-        usage="%(prog)s [options] [CUBE]",
-        description="Describe what a Zarr store holds: dimensions, chunks, bands, the share of "
-        "pixels without data, and what to change for faster reading. Also label maps and models "
-        "written by daskclust, tables, and vector files of classes.",
-    )
-    add_cube_arguments(parser, scale=False)
-    parser.add_argument(
-        "--class-column", metavar="NAME", help="column of the classes in a vector file"
-    )
-    parser.add_argument(
-        "--scene", metavar="CUBE", help="scene in which the features of a vector file should lie"
-    )
-    parser.add_argument(
-        "--sample",
-        type=natural,
-        default=_SAMPLE,
-        metavar="N",
-        help="blocks to read for the share without data (default: %(default)s)",
-    )
-    parser.add_argument("--full", action="store_true", help="read all blocks")
-    parser.add_argument("--json", action="store_true", help="print as JSON")
 
 
 def _run(options: argparse.Namespace) -> int:

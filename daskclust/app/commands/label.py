@@ -12,9 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from daskclust.app.commands._cubes import (
-    add_cube_arguments,
-    add_exclude_argument,
-    as_names,
     count_pixels,
     name_of_cube,
     open_cube_of,
@@ -27,80 +24,12 @@ from daskclust.app.commands._outputs import check_outputs, check_writable, place
 from daskclust.app.commands._plan import check_memory, make_plan
 from daskclust.app.commands.console import (
     Progress,
-    add_cluster_arguments,
     open_client,
-    seed,
 )
 from daskclust.app.commands.fit import open_cube_job
 from daskclust.app.commands.requests import FitRequest, LabelRequest, UsageError
 from daskclust.core.storage.outputs import keeping
 from daskclust.core.storage.stores import local_path
-
-_EXAMPLES = """examples:
-  daskclust label scene.tif --classes water,forest,soil --output map.tif
-  daskclust label scene.zarr --labels fields.geojson --scheduler tcp://host:8786
-  ssh -L 8900:127.0.0.1:8900 HOST    with  --port 8900 --no-browser  on HOST
-"""
-#: The largest number of a port.
-_PORTS = 65535
-
-
-def add_command(commands: Any) -> None:
-    parser = commands.add_parser(
-        "label",
-        usage="%(prog)s [options] [CUBE ...]",
-        description="Show the scene in a browser, ask for the classes of informative pixels, and\n"
-        "show the map and its margin after each answer. Labels are saved after each answer,\n"
-        "and the same command continues with them. `Save map` on the page fits\n"
-        "LabelSpreading, and writes map, margin, model and report as `fit` does.",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add_cube_arguments(parser, scale=False)
-    group = parser.add_argument_group("labels")
-    group.add_argument(
-        "--labels",
-        metavar="FILE",
-        help="file of labels (.geojson or .gpkg), saved after each answer; an existing file is "
-        "continued (default: CUBE_labels.geojson in this folder)",
-    )
-    group.add_argument(
-        "--classes",
-        type=as_names,
-        default=(),
-        metavar="NAME,...",
-        help="classes to begin with; the page adds more",
-    )
-    add_exclude_argument(group)
-    group.add_argument(
-        "--seed", type=seed, default=0, metavar="N", help="fixes the questions (default: 0)"
-    )
-    group = parser.add_argument_group("outputs", "Written by `Save map` on the page.")
-    group.add_argument(
-        "--output",
-        metavar="MAP",
-        help="label map: GeoTIFF (.tif) or Zarr; margin and report are written next to it "
-        "(default: CUBE_map.tif in this folder)",
-    )
-    group.add_argument(
-        "--model", metavar="STORE", help="the fitted model (default: next to the map)"
-    )
-    group.add_argument(
-        "--overwrite", action="store_true", help="replace earlier outputs of this program"
-    )
-    group = parser.add_argument_group("page")
-    group.add_argument(
-        "--port", type=_port, default=0, metavar="N", help="of this machine (default: a free one)"
-    )
-    group.add_argument("--no-browser", action="store_true", help="print the address only")
-    add_cluster_arguments(parser)
-
-
-def _port(text: str) -> int:
-    number = int(text) if text.isdecimal() else -1
-    if not 0 <= number <= _PORTS:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a port; expected 0 to {_PORTS}")
-    return number
 
 
 def _run(options: argparse.Namespace) -> int:

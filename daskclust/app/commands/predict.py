@@ -6,38 +6,18 @@ import argparse
 import time
 from typing import Any
 
-from daskclust.app.commands import _cubes, _outputs
-from daskclust.app.commands._fit_request import add_job_arguments, run, with_file
+from daskclust.app.commands import _outputs
+from daskclust.app.commands._fit_request import run, with_file
 from daskclust.app.commands._plan import only_plan, plan_as_text
 from daskclust.app.commands._tables import (
-    add_table_arguments,
     is_table,
     open_table_job,
     without_names,
 )
-from daskclust.app.commands.console import Progress, add_cluster_arguments, ending, tell
+from daskclust.app.commands.console import Progress, ending, tell
 from daskclust.app.commands.contradictions import check_needs
 from daskclust.app.commands.fit import open_cube_job
 from daskclust.app.commands.requests import PredictRequest, UsageError
-
-
-def add_command(commands: Any) -> None:
-    parser = commands.add_parser(
-        "predict",
-        usage="%(prog)s [options] [CUBE ...]",
-        description="Label the valid pixels of a cube, or the rows of a table, by a model that "
-        "fit has saved. Pixels are scaled as they were for the fit, and classes keep their "
-        "codes, names and colors.",
-    )
-    _cubes.add_cube_arguments(parser, scale=False)
-    add_table_arguments(parser)
-    group = parser.add_argument_group("model")
-    group.add_argument("--model", metavar="STORE", help="a saved model (needed)")
-    group = parser.add_argument_group("outputs", "At least one is needed, or --truth.")
-    _outputs.add_output_arguments(group, model=False)
-    _cubes.add_known_classes(parser.add_argument_group("known classes"), "--truth")
-    add_cluster_arguments(parser)
-    add_job_arguments(parser)
 
 
 def _run(options: argparse.Namespace) -> int:

@@ -18,20 +18,6 @@ from daskclust.core.storage.outputs import JOB
 from daskclust.core.storage.stores import local_path
 
 
-def add_command(commands: Any) -> None:
-    parser = commands.add_parser(
-        "rename",
-        usage="%(prog)s [options] MODEL FILE",
-        description="Rename classes or clusters of a saved model. Classes with the same new name "
-        "are merged. The model is changed, and predict and explain use the new names.",
-    )
-    parser.add_argument("model", metavar="MODEL", help="a saved model, which is changed")
-    parser.add_argument(
-        "file", metavar="FILE", help="CSV of old,new: a name or a code, and its new name"
-    )
-    parser.add_argument("--json", action="store_true", help="print as JSON")
-
-
 def _run(options: argparse.Namespace) -> int:
     return tell(options, rename(RenameRequest.of(options)), _as_text)
 

@@ -9,13 +9,11 @@ from typing import Any
 import numpy as np
 
 from daskclust.app.commands import _cubes
-from daskclust.app.commands._fit_request import add_job_arguments, job_mark, with_file
+from daskclust.app.commands._fit_request import job_mark, with_file
 from daskclust.app.commands._outputs import check_outputs, places_of
 from daskclust.app.commands._plan import make_plan, only_plan, plan_as_text
 from daskclust.app.commands.console import (
     Progress,
-    add_cluster_arguments,
-    natural,
     open_client,
     tell,
 )
@@ -24,44 +22,6 @@ from daskclust.app.commands.requests import SuggestRequest, UsageError
 from daskclust.core.persistence.mixin import check_same_data
 from daskclust.core.storage.outputs import Output, keeping
 from daskclust.core.storage.redact import redact
-
-
-def add_command(commands: Any) -> None:
-    parser = commands.add_parser(
-        "suggest",
-        usage="%(prog)s [options] [CUBE]",
-        description="Find the pixels whose class would help most, and write them as points "
-        "with an empty column `class`. Fill it, and give the file to fit: --labels "
-        "ask.geojson,few.tif. Pixels that stay empty are not asked about again.",
-    )
-    _cubes.add_cube_arguments(parser, scale=False)
-    group = parser.add_argument_group("what is known")
-    group.add_argument(
-        "--labels",
-        metavar="STORE[::NAME],...",
-        help="labels so far (raster, polygons, CSV, answered questions; several are joined)",
-    )
-    _cubes.add_known_classes(group, "--labels", truth=False)
-    group.add_argument(
-        "--model",
-        metavar="STORE",
-        help="LabelSpreading that fit has saved for this scene (default: one is fitted)",
-    )
-    group = parser.add_argument_group("questions")
-    _cubes.add_exclude_argument(group)
-    group.add_argument(
-        "--n", type=natural, default=20, metavar="NUMBER", help="number of pixels (default: 20)"
-    )
-    group.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="fixes the result (default: 0)"
-    )
-    group.add_argument("--output", metavar="FILE", help=".geojson or .csv (needed)")
-    group.add_argument(
-        "--report", metavar="FILE", help="the pixels by number on the scene, one HTML file"
-    )
-    group.add_argument("--title", metavar="TEXT", help="of the report")
-    add_job_arguments(parser)
-    add_cluster_arguments(parser)
 
 
 def _run(options: argparse.Namespace) -> int:

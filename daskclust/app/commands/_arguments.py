@@ -1,0 +1,479 @@
+"""Groups of flags that several commands have, and readers of their values.
+
+Importing this module takes no library that computes, so that help and mistakes are fast.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from daskclust.app.commands.console import Parser, natural, number, one_of, seed
+
+_NUMBER = r"(\d+(?:\.\d+)?)"
+
+
+def add_cube_arguments(parser: argparse.ArgumentParser, *, scale: bool = True) -> None:
+    group = parser.add_argument_group("data")
+    group.add_argument(
+        "cube",
+        nargs="*",
+        action=_Cube,
+        metavar="CUBE",
+        help="Zarr (folder, .zip or URL), GeoTIFF, COG, VRT, ENVI, NetCDF, HDF5, .npy, or several "
+        "band files; with a cluster, workers must see it too",
+    )
+    group.add_argument("--variable", metavar="NAME", help="array inside the store")
+    group.add_argument(
+        "--dims", type=as_names, metavar="Y,X,BAND", help="dimensions in stored order, if unnamed"
+    )
+    group.add_argument(
+        "--nodata",
+        type=_nodata,
+        default="auto",
+        metavar="VALUE",
+        help="value of pixels without data; auto: as the attributes say; none (default: auto)",
+    )
+    group.add_argument(
+        "--mask",
+        metavar="STORE[::NAME]",
+        help="boolean image, true where a pixel is left out; one for each date: left out on it",
+    )
+    group.add_argument(
+        "--bad-bands",
+        type=parse_bands,
+        metavar="LIST",
+        help="bands to leave out, as in 0-3,107,400nm-450nm; none (default: as the file says)",
+    )
+    group.add_argument(
+        "--wavelengths",
+        type=_wavelengths,
+        metavar="FILE|FROM-TO",
+        help="band centers in nm: a text file with one number per stored band, or first and last, "
+        "as in 400-2500 (default: as the file says)",
+    )
+    group.add_argument(
+        "--incomplete",
+        type=one_of("mask", "keep"),
+        default="mask",
+        metavar="{mask,keep}",
+        help="pixels with some bands missing: left out, or kept with NaN (default: mask)",
+    )
+    group.add_argument(
+        "--min-observed",
+        type=float,
+        default=0.0,
+        metavar="SHARE",
+        help="of the bands or dates that kept pixels must have (default: 0, one at least)",
+    )
+    group.add_argument(
+        "--chunks", type=_chunks, metavar="ROWSxCOLUMNS", help="of a block (default: as stored)"
+    )
+    if scale:
+        group.add_argument(
+            "--scale",
+            type=one_of("none", "standard", "unit", "angle", "whitened"),
+            default="none",
+            metavar="NAME",
+            help="scaling of features (default: none); standard: mean 0 and variance 1 (also for "
+            "tables); angle: spectra of length 1; whitened: like angle, with white noise",
+        )
+
+
+def add_exclude_argument(group: Any) -> None:
+    group.add_argument(
+        "--exclude",
+        metavar="STORE[::NAME]",
+        help="pixels that must not be asked for: boolean image (true: not asked for), or polygons; "
+        "they stay in the map",
+    )
+
+
+def as_names(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(","))
+
+
+def _nodata(text: str) -> float | str | None:
+    if text.lower() in ("none", "null"):
+        return None
+    if text == "auto":
+        return text
+    try:
+        return float(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number, auto or none") from error
+
+
+def _wavelengths(text: str) -> tuple[float, ...]:
+    """Read the first and the last wavelength, a list, or a file of all, for ``argparse``."""
+    from daskclust.scenes.bands import in_descriptions, numbers
+
+    ends = re.fullmatch(rf"{_NUMBER}(?:nm)?-{_NUMBER}(?:nm)?", text.replace(" ", ""))
+    if ends is not None:
+        return float(ends[1]), float(ends[2])
+    if "," in text and numbers(text) is not None:
+        return tuple(float(part) for part in text.split(","))
+    try:
+        said = Path(text).read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is neither FROM-TO in nm, as in 400-2500, nor a text file: {error}"
+        ) from error
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    if lines and not re.search(r"\d", lines[0]):
+        del lines[0]  # a head
+    stated = in_descriptions(lines)
+    values = numbers(",".join(line.strip(",;") for line in lines)) if stated is None else stated
+    if values is None or not len(values):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} does not hold one number a band, each on a line or between commas"
+        )
+    return tuple(values.tolist())
+
+
+def _chunks(text: str) -> tuple[int, int]:
+    parts = text.lower().replace(",", "x").split("x")
+    if len(parts) != 2:
+        raise argparse.ArgumentTypeError(f"{text!r} is not ROWSxCOLUMNS, as in 256x256")
+    return natural(parts[0]), natural(parts[1])
+
+
+def integers(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of integers") from error
+
+
+def parse_bands(text: str) -> tuple[int, ...] | str:
+    """Read numbers and ranges of bands, for ``argparse``; wavelengths stay text.
+
+    >>> parse_bands("0-2,7"), parse_bands("none"), parse_bands("400nm-450nm")
+    ((0, 1, 2, 7), (), '400nm-450nm')
+    """
+    from daskclust.scenes.bands import parse_bands as ranges_of_bands
+
+    if text.lower() in ("none", "null"):
+        return ()
+    if text == "auto":
+        return text
+    try:
+        items = ranges_of_bands(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    if any(item.by_wavelength for item in items):
+        return text
+    return tuple(n for item in items for n in range(int(item.first), int(item.last) + 1))
+
+
+class _Cube(argparse.Action):
+    """One path as it is, several as a tuple."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option: Any = None) -> None:
+        if values:
+            setattr(namespace, self.dest, values[0] if len(values) == 1 else tuple(values))
+
+
+def add_known_classes(group: Any, flags: str, *, truth: bool = True) -> None:
+    group.add_argument(
+        "--class-column",
+        metavar="NAME",
+        help=f"of {flags} in vector files (GeoJSON, GeoPackage, Shapefile) and CSV",
+    )
+    group.add_argument(
+        "--resample-labels",
+        action="store_true",
+        help=f"bring {flags} of another grid to that of the cube, by the nearest pixel",
+    )
+    group.add_argument(
+        "--unlabeled",
+        type=integers,
+        default=(-1,),
+        metavar="LIST",
+        help=f"values of {flags} that mean none, besides their nodata (default: -1)",
+    )
+    if truth:
+        group.add_argument(
+            "--truth",
+            metavar="STORE[::NAME]",
+            help="map of known classes, or of a table a column, only to compare with",
+        )
+
+
+def add_table_arguments(
+    parser: argparse.ArgumentParser, *, label_column: bool = False, output: bool = True
+) -> None:
+    group = parser.add_argument_group(
+        "tables",
+        "CUBE may be a table: Parquet, CSV, rows x values in .npy or STORE.zarr/NAME.",
+    )
+    group.add_argument(
+        "--columns",
+        type=as_names,
+        metavar="A,B,...",
+        help="columns that are features (default: all of numbers, or those of the model)",
+    )
+    group.add_argument(
+        "--keep",
+        type=as_names,
+        metavar="A,B,...",
+        help="columns for outputs (default: all), and for the nearest rows in reports (default: "
+        "texts, of vectors)",
+    )
+    if label_column:
+        group.add_argument(
+            "--label-column",
+            metavar="NAME",
+            help="column of partial labels, text or codes; nothing and -1 mean none",
+        )
+        group.add_argument(
+            "--groups",
+            metavar="NAME",
+            help="column whose groups of rows --hold-out keeps whole (default: single rows)",
+        )
+    if not output:
+        return
+    group.add_argument(
+        "--output-column",
+        default="label",
+        metavar="NAME",
+        help="column that --output adds (default: %(default)s)",
+    )
+
+
+#: Parameters that have a flag of their own.
+PARAMETER_FLAGS = {
+    "random_state": "--seed",
+    "checkpoint": "--checkpoint",
+    "n_clusters": "--n-clusters",
+    "n_components": "--n-clusters",
+}
+
+
+#: Further names of estimators.
+OTHER_WORDS = {
+    "hierarchical-kmeans": "HierarchicalKMeans",
+    "label-spreading": "LabelSpreading",
+    "spectral": "SpectralClustering",
+    "ward": "AgglomerativeClustering",
+}
+
+
+def add_estimator_arguments(parser: Parser) -> None:
+    """Add ``--estimator``, ``--n-clusters``, ``--set`` and ``--seed``.
+
+    The help lists the estimators; with ``--estimator NAME`` it lists the estimator's parameters.
+    """
+    import daskclust
+
+    easier = {name: word for word, name in OTHER_WORDS.items()}
+    # The classes themselves are not imported.
+    estimators = [name for name in daskclust.__all__ if name[0].isupper() and name != "Cube"]
+    names = sorted(easier.get(name, name.lower()) for name in estimators)
+    words = sorted({*map(str.lower, estimators), *OTHER_WORDS})
+    group = parser.add_argument_group(
+        "estimator",
+        textwrap.fill(
+            f"Names: {', '.join(names)}. Description and parameters of an estimator: "
+            "daskclust fit --estimator NAME --help",
+            76,
+        ),
+    )
+    group.add_argument(
+        "--estimator",
+        type=lambda text: one_of(*words)(text.lower()),
+        default="kmeans",
+        metavar="NAME",
+        help="(default: kmeans)",
+    )
+    group.add_argument(
+        "--n-clusters",
+        type=_value,
+        metavar="K",
+        help="number of clusters or mixture components; required if the estimator has such a "
+        "parameter without a useful default",
+    )
+    group.add_argument(
+        "--set",
+        type=_setting,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="another parameter of the estimator, for example --set tol=1e-3; may be repeated",
+    )
+    group.add_argument(
+        "--seed", type=seed, default=0, metavar="N", help="seed of random numbers (default: 0)"
+    )
+    parser.help_for = _help_for
+
+
+def _help_for(arguments: Sequence[str]) -> str | None:
+    """Return the page about the estimator that the arguments name, if they do."""
+    finder = Parser(add_help=False)
+    finder.add_argument("--estimator")
+    named = argparse.ArgumentParser.parse_known_args(finder, arguments)[0].estimator
+    if named is None:
+        return None
+    from daskclust.app.commands._estimators import help_page
+
+    return help_page(named.lower())
+
+
+def _value(text: str) -> Any:
+    """Read a number, true, false, none, JSON list or word.
+
+    >>> [_value(text) for text in ("7", "1e-4", "none", "[[1, 2]]", "k-means++")]
+    [7, 0.0001, None, [[1, 2]], 'k-means++']
+    """
+    words = {"none": None, "null": None, "true": True, "false": False}
+    if text.lower() in words:
+        return words[text.lower()]
+    for read in (int, float, json.loads):
+        try:
+            return read(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    """Read ``NAME=VALUE``.
+
+    >>> _setting("max-iter=7"), _setting("init=k-means++")
+    (('max_iter', 7), ('init', 'k-means++'))
+    """
+    name, equals, value = text.partition("=")
+    name = name.strip().replace("-", "_")
+    if not (equals and name.isidentifier()):
+        raise argparse.ArgumentTypeError(f"{text!r} must be NAME=VALUE, as in tol=1e-3")
+    if name in PARAMETER_FLAGS:
+        raise argparse.ArgumentTypeError(
+            f"{name} is not supported by --set: use {PARAMETER_FLAGS[name]}"
+        )
+    return name, _value(value.strip())
+
+
+def add_output_arguments(group: Any, *, model: bool) -> None:
+    group.add_argument(
+        "--output",
+        metavar="STORE",
+        help="label map: Zarr or GeoTIFF (.tif); of a table a folder of Parquet files, or labels "
+        "alone (.npy, .zarr)",
+    )
+    if model:
+        group.add_argument("--model", metavar="STORE", help="the fitted model, for predict")
+    group.add_argument("--report", metavar="FILE", help="report to look at, one HTML file")
+    group.add_argument(
+        "--uncertainty",
+        metavar="STORE",
+        help="map of the margin of each label, from 0 (a tie) to 1: Zarr, or a GeoTIFF (.tif); of "
+        "a table a column",
+    )
+    group.add_argument(
+        "--score",
+        metavar="STORE",
+        help="map of how normal each pixel is, or of a table a column: higher is more normal",
+    )
+    group.add_argument(
+        "--smooth",
+        nargs="?",
+        const=0.5,
+        type=float,
+        metavar="STRENGTH",
+        help="smooth the label map where neighboring spectra are alike (without a number: 0.5)",
+    )
+    group.add_argument(
+        "--min-pixels",
+        type=int,
+        metavar="N",
+        help="regions of fewer pixels become their largest neighbor in the label map",
+    )
+    group.add_argument("--title", metavar="TEXT", help="of the report")
+
+
+def add_hold_out_arguments(group: Any) -> None:
+    group.add_argument(
+        "--hold-out",
+        type=number(lambda value: 0 < value < 1, "is not between 0 and 1, as in 0.3"),
+        metavar="SHARE",
+        help="fraction of the labels that only tests the accuracy, as whole fields (touching "
+        "pixels) or --groups",
+    )
+    group.add_argument(
+        "--baseline", action="store_true", help="tell that of 1-NN and a random forest, too"
+    )
+
+
+def add_job_arguments(parser: argparse.ArgumentParser) -> Any:
+    group = parser.add_argument_group("run")
+    group.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="read options from a TOML or YAML file (keys are the names of flags); flags win",
+    )
+    group.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="print passes, tasks, bytes and memory; compute nothing",
+    )
+    group.add_argument("--json", action="store_true", help="print results as JSON")
+    group.add_argument(
+        "--performance",
+        metavar="FILE",
+        help="Dask's report on the cluster's time, one HTML file",
+    )
+    group.add_argument(
+        "--overwrite", action="store_true", help="replace earlier outputs of this command"
+    )
+    return group
+
+
+#: Worker processes on one machine: more are a slip of the key.
+_MOST_PROCESSES = 1024
+
+
+def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
+    place = parser.add_argument_group("cluster")
+    group = place.add_mutually_exclusive_group()
+    group.add_argument(
+        "--local",
+        type=_processes,
+        metavar="N",
+        help="start N worker processes on this machine (default: one a usable core)",
+    )
+    group.add_argument("--scheduler", metavar="ADDRESS", help="use the Dask cluster at ADDRESS")
+    group.add_argument(
+        "--scheduler-file",
+        type=Path,
+        metavar="FILE",
+        help="use the Dask cluster whose scheduler wrote FILE",
+    )
+    place.add_argument(
+        "--memory-limit",
+        type=_size,
+        metavar="SIZE",
+        help="of each worker process that is started, such as 1GB (default: its share)",
+    )
+
+
+def _processes(text: str) -> int:
+    most = f"processes on one machine; expected {_MOST_PROCESSES} at most"
+    return int(number(lambda value: value <= _MOST_PROCESSES, most, natural)(text))
+
+
+def _size(text: str) -> str:
+    from dask.utils import parse_bytes
+
+    try:
+        size = parse_bytes(text)
+    except (ValueError, OverflowError) as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size, such as 1GB") from error
+    if size < 2**27:
+        raise argparse.ArgumentTypeError(f"{text} is less than 128 MiB, which a worker needs")
+    return text
