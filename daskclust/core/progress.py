@@ -103,6 +103,16 @@ class Progress:
         summary = self._summary() if self._bar is not None else f"pass {number} ({name})"
         self._show_if(_PASS_PAUSE if self._record else _ITERATION_PAUSE, f"{self._name}: {summary}")
 
+    def advance(self, what: str, done: int, total: int, seconds: float) -> None:
+        """Show how many tasks of a computation are done, and the expected time of the others.
+
+        The lines of a log get rarer.
+        """
+        text = f"{self._name}: {what.removeprefix('the ')}, {done} of {total} tasks"
+        if 0 < done < total:
+            text += f", about {_rounded(seconds * (total - done) / done)} left"
+        self._show_if(min(_PASS_PAUSE, max(_ITERATION_PAUSE, seconds / 4)), text)
+
     def _show_if(self, pause: float, text: str) -> None:
         """Update the bar, or write a line if the last one is at least `pause` seconds old."""
         time_now = time.perf_counter()
@@ -153,6 +163,17 @@ class Progress:
             self._bar.set_description_str(redact(text))
         else:
             self.say(text)
+
+
+def _rounded(seconds: float) -> str:
+    """Write a duration without precision that a forecast does not have.
+
+    >>> _rounded(47.3), _rounded(400), _rounded(9000)
+    ('47 s', '7 min', '2.5 h')
+    """
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 Listener = Callable[[Mapping[str, Any]], None]
@@ -223,6 +244,13 @@ def begin_pass(name: str, record: Any) -> None:
     progress = _current.get()
     if progress is not None:
         progress.begin_pass(name, record.passes)
+
+
+def advance(what: str, done: int, total: int, seconds: float) -> None:
+    """Show the finished tasks of a computation that has run for some seconds."""
+    progress = _current.get()
+    if progress is not None:
+        progress.advance(what, done, total, seconds)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
-from itertools import chain, pairwise, zip_longest
+from itertools import chain, islice, pairwise
 from typing import Any
 
 import dask.array as da
@@ -19,7 +19,7 @@ from zarr.codecs import GzipCodec
 
 from daskclust.colors import Legend
 from daskclust.core.array_types import Ints
-from daskclust.core.engine import compute
+from daskclust.core.engine import compute, start_on_workers
 from daskclust.core.storage.outputs import Output, check_written, finite, new_group
 from daskclust.core.storage.redact import redact, redact_all
 from daskclust.core.storage.stored_array import StoredArray, values_of
@@ -88,7 +88,8 @@ def write_together(*writers: MapWriter) -> list[Any]:
     One task per block computes the values of all maps, so that blocks are read once; what the
     values have in common, such as ``model.predict(cube)`` and ``model.margin(cube)`` of
     :class:`daskclust.LabelSpreading`, is evaluated once.  If one of the maps is a GeoTIFF, the
-    blocks of one line are computed at a time, which bounds the memory of the client.
+    client fetches one line of blocks at a time.  Later lines stay on the workers of a cluster, up
+    to 16 bytes per pixel and map, and Dask spills them; without a cluster they are computed later.
 
     Examples
     --------
@@ -110,12 +111,20 @@ def write_together(*writers: MapWriter) -> list[Any]:
         if strips:
             stack.enter_context(environment())
         waiting = []
-        for at, writer in enumerate(writers):
+        for writer in writers:
             stack.callback(writer.steps.close)
-            waiting.append([(at, request) for request in next(writer.steps)])
-        for part in zip_longest(*waiting, fillvalue=None) if strips else [chain(*waiting)]:
-            requests = [item for item in part if item is not None]
-            values = compute("the writing of the map", *(request for _, request in requests))
+            waiting.append(list(next(writer.steps)))
+        if strips:
+            # One graph, whose results are fetched line by line.
+            started = iter(start_on_workers(*chain(*waiting)))
+            waiting = [list(islice(started, len(requests))) for requests in waiting]
+        while any(waiting):
+            requests = []
+            for at, of_writer in enumerate(waiting):
+                count = 1 if strips else len(of_writer)
+                requests += [(at, request) for request in of_writer[:count]]
+                del of_writer[:count]
+            values = compute("the maps", *(request for _, request in requests))
             for (at, _), value in zip(requests, values, strict=True):
                 try:
                     writers[at].steps.send(value)

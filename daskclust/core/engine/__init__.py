@@ -35,6 +35,7 @@ from daskclust.core.engine.parallel import (
     map_rows,
     pair_rows,
     row_record,
+    start_on_workers,
 )
 from daskclust.core.engine.resilient_tasks import await_workers
 from daskclust.core.engine.rows import Carry, Rows

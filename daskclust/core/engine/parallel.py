@@ -75,7 +75,23 @@ def compute(what: str, *collections: Any) -> tuple[Any, ...]:
     _, client = scheduler_of(collections[0])
     if client is None:
         return tuple(dask.compute(*collections))
-    return compute_by(lambda futures: gather_futures(client, what, futures), client, collections)
+    # A graph contains large functions once.
+    with sending_once():
+        return compute_by(
+            lambda futures: gather_futures(client, what, futures), client, collections
+        )
+
+
+def start_on_workers(*collections: Any) -> tuple[Any, ...]:
+    """Let a cluster begin to compute lazy arrays together, as one graph.
+
+    Return arrays whose chunks are futures; without a cluster, the arrays themselves.
+    """
+    if not collections or scheduler_of(collections[0])[1] is None:
+        return collections
+    with sending_once():
+        started: tuple[Any, ...] = dask.persist(*collections)
+    return started
 
 
 def keep_on_workers(what: str, *collections: Any) -> tuple[Any, ...]:
@@ -84,12 +100,13 @@ def keep_on_workers(what: str, *collections: Any) -> tuple[Any, ...]:
     Without a cluster, the chunks are in the memory of this process.
     """
     _, client = scheduler_of(collections[0])
-    kept: tuple[Any, ...] = dask.persist(*collections)
-    if client is not None:
-        from distributed import futures_of
+    if client is None:
+        return tuple(dask.persist(*collections))
+    from distributed import futures_of
 
-        for failed in arrive(client, what, futures_of(kept)):
-            failed.result()
+    kept = start_on_workers(*collections)
+    for failed in arrive(client, what, futures_of(kept)):
+        failed.result()
     return kept
 
 

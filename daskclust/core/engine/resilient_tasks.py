@@ -27,6 +27,7 @@ from daskclust.core.engine.wait_for_workers import (
     workers_die,
     workers_of,
 )
+from daskclust.core.progress import advance
 
 
 def deal_out(blocks: list[Block], n_groups: int) -> list[list[Block]]:
@@ -248,6 +249,7 @@ def gather(
             what,
             lambda: [task.future for task in tasks],
             lambda: sum(task.finished for task in counted),
+            len(counted),
             lost,
             renew,
         )
@@ -285,6 +287,7 @@ def gather_futures(client: Any, what: str, futures: Sequence[Any]) -> list[Any]:
             what,
             lambda: futures,
             lambda: sum(future.status == "finished" for future in futures),
+            len(futures),
         )
     except BaseException:
         discard(client, futures)
@@ -343,6 +346,7 @@ def arrive(client: Any, what: str, futures: Sequence[Any]) -> list[Any]:
         what,
         lambda: list(futures),
         lambda: sum(future.status == "finished" for future in futures),
+        len(futures),
         wait_for=_Arrival,
     )
 
@@ -370,10 +374,12 @@ def _wait(
     what: str,
     futures: Callable[[], list[Any]],
     n_done: Callable[[], int],
+    n_tasks: int,
     lost: Callable[[Mapping[str, int]], set[str]] = lambda present: set(),
     renew: Callable[[Mapping[str, int]], None] | None = None,
     wait_for: Callable[[Any, Sequence[Any]], Any] = _gathering,
 ) -> list[Any]:
+    began = time.monotonic()
     waiting = wait_for(client, futures())
     wait: ClusterWait | None = None
     # Lost workers whose tasks have been submitted again.
@@ -400,7 +406,9 @@ def _wait(
         wait = ClusterWait(client, what) if wait is None else wait
         present = workers_of(client)
         wait.there(present)
-        wait.progressed(n_done())
+        done = n_done()
+        wait.progressed(done)
+        advance(what, done, n_tasks, time.monotonic() - began)
         if killed is not None:
             # The limit on lost workers is decided here, not by the setting of the scheduler.
             wait.killed(killed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import pytest
 import zarr
 from distributed import LocalCluster
 
-from daskclust.app.commands.console import Parser
+from daskclust.app.commands.console import Parser, Progress
 
 #: In a process of its own: a command silences the loggers of distributed.
 PROGRAM = """
@@ -92,3 +93,17 @@ def test_argparse_tells_the_arguments_of_all_groups() -> None:
     parser.add_argument_group("more").add_argument("--output", "-o")
     names = [action.option_strings or action.dest for action in parser.actions]
     assert names == [["-h", "--help"], "scene", ["--output", "-o"]], "_actions: Parser.actions"
+
+
+def test_progress_states_the_expected_time() -> None:
+    stream = io.StringIO()
+    progress = Progress(stream)
+    with progress.task("LabelSpreading"):
+        for seconds, done in ((1.0, 0), (10.0, 3), (11.0, 4), (12.0, 12)):
+            progress._last -= 0.0 if done == 4 else 60.0
+            progress.advance("the pass 'survey'", done, 12, seconds)
+        text = stream.getvalue()
+    assert "LabelSpreading: pass 'survey', 0 of 12 tasks\n" in text
+    assert "LabelSpreading: pass 'survey', 3 of 12 tasks, about 30 s left\n" in text
+    assert "4 of 12" not in text  # too soon after the line before
+    assert "LabelSpreading: pass 'survey', 12 of 12 tasks\n" in text

@@ -81,7 +81,8 @@ def test_all_outputs_of_a_prediction(
     for name, path in names.items():
         if ending == "tif":
             with rasterio.open(path) as file:
-                found = file.read(1)
+                found = file.read(1).astype(float)
+                found[file.read_masks(1) == 0] = -1 if name == "output" else np.nan
         else:
             group = zarr.open(path, mode="r")
             found = group["labels" if name == "output" else "values"][:]

@@ -228,6 +228,7 @@ def test_a_worker_that_is_gone_is_one_loss(monkeypatch):
         "the test",
         list,
         lambda: 0,
+        1,
         lambda present: {"a", "b"} - set(present),
         lambda present: None,
         Waiting,
