@@ -102,13 +102,14 @@ CHECKPOINTED: dict[str, Any] = {
 
 @pytest.mark.parametrize("what", CHECKPOINTED)
 def test_interrupted_and_resumed(tmp_path: Path, what: str) -> None:
-    """After any pass: bit for bit the model of a fit in one go."""
+    """After the first, a middle and the last pass: bit for bit the model of a fit in one go."""
     case = CHECKPOINTED[what]
     parameters = {"init": "auto", "random_state": 1, **case.get("parameters", {})}
     arguments = {"y": case.get("y"), **case.get("links", {})}
     with dask.config.set(scheduler="synchronous"):
         want = quiet_fit(PROBLEM.model(**parameters), blocks(), **arguments)
-        for at in range(1, len(want.history_) + 1):
+        n = len(want.history_)
+        for at in sorted({1, n // 2 + 1, n}):
             path = tmp_path / f"{at}.npz"
             model = PROBLEM.model(checkpoint=path, **parameters)
             with pytest.raises(Interruption), daskclust.on_iteration(interrupt_at(at)):
