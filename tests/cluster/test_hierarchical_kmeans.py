@@ -223,7 +223,7 @@ class Stop(Exception):
     pass
 
 
-@pytest.mark.parametrize("stop_after", [1, 4, 6, 10, 11, 12])
+@pytest.mark.parametrize("stop_after", [1, 6, 11])
 def test_a_fit_goes_on_from_its_checkpoint(tmp_path: Path, monkeypatch, stop_after):
     monkeypatch.setattr(level_fit, "_BATCH", 2)
     given = {"max_iter": 3, "refine": 2, "random_state": 0}

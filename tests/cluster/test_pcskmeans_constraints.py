@@ -248,20 +248,6 @@ def test_missing_neighborhoods_are_sampled(init: str, starts: list[np.ndarray]) 
     assert not np.array_equal(*starts)
 
 
-def test_missing_centers_are_drawn_by_d2_one_a_pass(starts: list[np.ndarray]) -> None:
-    """Of rows at distance 1, 2 and 3 of the only neighborhood, in 1 : 4 : 9."""
-    rows = np.array([[-50.0], [50.0], [1.0], [2.0], [3.0]])
-    for seed in range(700):
-        model = of_paper(2, "ss-k-means++", max_iter=1, max_outer_iter=1, random_state=seed)
-        quiet_fit(model, rows, must_link=[[0, 1]])
-        assert model.history_[0]["passes"] == 4  # survey, constrained rows, one center, one pass
-    drawn = [start[1, 0] for start in starts]
-    counts = np.array([drawn.count(x) for x in (1.0, 2.0, 3.0)])
-    expected = 700 * np.array([1, 4, 9]) / 14
-    # 0.999 of chi squared with 2 degrees of freedom.
-    assert ((counts - expected) ** 2 / expected).sum() < 13.8
-
-
 def test_missing_centers_are_not_drawn_from_the_neighborhoods(starts: list[np.ndarray]) -> None:
     """Rows 0 and 1 are must-linked though far apart: neither is drawn."""
     rows = np.array([[0.0], [90.0], [44.0], [46.0], [60.0], [62.0]])

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
-from itertools import islice
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +11,6 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from distributed import Client
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles.golden import DATA_SETS, edge_cases, load, sparse_cases
@@ -97,19 +92,6 @@ def test_every_case_with_the_published_threshold(data_dir: Path, name: str) -> N
         check(case, fit(want), want, BISECTION)
 
 
-@pytest.mark.parametrize("name", DATA_SETS)
-def test_every_case_in_odd_chunks(data_dir: Path, name: str) -> None:
-    """Pairs span chunks; one chunk is empty, and another one has a single row."""
-    X = load(data_dir, name)["X"]
-    chunks = (31, 0, 1, 58, len(X) - 90)
-    blocks = da.from_array(X, chunks=(chunks, -1))
-    for case, want in sparse_cases(data_dir, name):
-        with dask.config.set(scheduler="synchronous"):
-            model = fit(want, blocks)
-            assert model.labels_.chunks == (chunks,)
-            check(case, model, want, CLOSED_FORM)
-
-
 @settings(max_examples=10)
 @given(data=st.data())
 def test_any_chunks(data_dir: Path, data: st.DataObject) -> None:
@@ -123,36 +105,6 @@ def test_any_chunks(data_dir: Path, data: st.DataObject) -> None:
 
 
 # --- every scheduler -----------------------------------------------------------------------
-
-
-def few_cases(data_dir: Path) -> Iterator[tuple[str, dict[str, Any], Any]]:
-    """One constrained case a data set, with its blocks."""
-    for name in DATA_SETS:
-        constrained = (c for c in sparse_cases(data_dir, name) if "__pcskm__" in c[0])
-        for case, want in islice(constrained, 5, 6):
-            yield case, want, da.from_array(want["X"], chunks=(40, -1))
-
-
-@pytest.mark.parametrize("lazy", [False, True])
-def test_threads(data_dir: Path, lazy: bool) -> None:
-    with dask.config.set({"scheduler": "threads", "daskclust.persist": not lazy and "auto"}):
-        for case, want, blocks in few_cases(data_dir):
-            check(case, fit(want, blocks + 0 if lazy else blocks), want, CLOSED_FORM)
-
-
-def test_processes(data_dir: Path) -> None:
-    with (
-        ProcessPoolExecutor(2, mp_context=get_context("forkserver")) as pool,
-        dask.config.set(scheduler="processes", pool=pool),
-    ):
-        for case, want, blocks in few_cases(data_dir):
-            check(case, fit(want, blocks), want, CLOSED_FORM)
-
-
-def test_cluster_of_two_processes(data_dir: Path, client: Client) -> None:
-    for case, want, blocks in few_cases(data_dir):
-        check(case, fit(want, blocks), want, CLOSED_FORM)
-        check(case, fit(want, client.persist(blocks)), want, CLOSED_FORM)
 
 
 # --- edge cases ----------------------------------------------------------------------------

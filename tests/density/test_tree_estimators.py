@@ -704,19 +704,17 @@ def test_folder_lives_as_long_as_what_is_persisted(client, tmp_path, small_boxes
     expected = peers.DBSCAN(eps=0.5).fit(X).labels_
     lazy = chunked(X, (100,) * 5)
     with dask.config.set({"temporary-directory": str(folder)}):
-        for ask in (client.persist, client.compute):
-            labels = DBSCAN(0.5).fit(lazy).labels_ + 1
-            # The workers are busy until the model, its labels and their graph are gone.
-            gate = tmp_path / ask.__name__
-            busy = client.map(_wait_for, [gate] * 2, range(2))
-            labels = ask(labels)
-            gc.collect()
-            gate.touch()
-            found = labels.compute() if ask == client.persist else labels.result()
-            assert_array_equal(found, expected + 1)
-            assert list(folder.iterdir())
-            del labels, busy
-            within(60, partial(_wait_for, folder, is_empty=True))
+        labels = DBSCAN(0.5).fit(lazy).labels_ + 1
+        # The workers are busy until the model, its labels and their graph are gone.
+        gate = tmp_path / "gate"
+        busy = client.map(_wait_for, [gate] * 2, range(2))
+        labels = client.persist(labels)
+        gc.collect()
+        gate.touch()
+        assert_array_equal(labels.compute(), expected + 1)
+        assert list(folder.iterdir())
+        del labels, busy
+        within(60, partial(_wait_for, folder, is_empty=True))
 
 
 def _wait_for(path, number=0, *, is_empty=False):

@@ -255,59 +255,22 @@ def map_of(lazy: Any) -> float:
     return float(whole_scene().write_labels(lazy, zarr.storage.MemoryStore())["labels"][:].sum())
 
 
-def values_of(lazy: Any) -> float:
-    return float(whole_scene().write_map(lazy, zarr.storage.MemoryStore())["values"][:].sum())
-
-
-def area_of(lazy: Any) -> float:
-    xarray = pytest.importorskip("xarray", reason="needs the extra `raster`")
-    table = daskclust.scenes.area_table(xarray.DataArray(lazy, dims=("y", "x")))
-    return float(sum(one["pixels"] * one["code"] for one in table.records()))
-
-
-def spreading() -> Any:
-    return daskclust.LabelSpreading(random_state=0).fit(ROWS, FEW)
-
-
 #: What may be lazy beside the rows: values, and what is made of them.
 BESIDE: dict[str, tuple[np.ndarray, Callable[[Any], float]]] = {
     "weight": (
         CLASSES + 1,
         lambda lazy: daskclust.KMeans(3, random_state=0).fit(ROWS, sample_weight=lazy).inertia_,
     ),
-    "weight of a score": (
-        CLASSES,
-        lambda lazy: spreading().score(ROWS, CLASSES, sample_weight=lazy),
-    ),
     "y": (
         FEW,
         lambda lazy: daskclust.SemiSupervisedKMeans(3, random_state=0).fit(ROWS, lazy).inertia_,
-    ),
-    "init": (
-        np.repeat(ROWS[:3], 300, axis=0),
-        lambda lazy: daskclust.KMeans(3, init=lazy[::300], n_init=1, max_iter=1).fit(ROWS).inertia_,
     ),
     "links": (
         np.stack([np.arange(0, 400, 2), np.arange(1, 401, 2)], axis=1),
         lambda lazy: daskclust.PCKMeans(3, random_state=0).fit(ROWS, must_link=lazy).inertia_,
     ),
-    "centers": (
-        np.repeat(ROWS[:3], 300, axis=0),
-        lambda lazy: daskclust.metrics.davies_bouldin_score(ROWS, CLASSES, centers=lazy[::300]),
-    ),
-    "metrics": (CLASSES, lambda lazy: daskclust.metrics.adjusted_rand_score(FEW, lazy)),
-    "mask": (
-        FEW.reshape(30, 30) > 0,
-        lambda lazy: (
-            daskclust.open_cube(
-                da.from_array(ROWS.reshape(30, 30, 3)), dims=("y", "x", "band"), mask=lazy
-            ).n_valid
-        ),
-    ),
     "label map": (FEW.reshape(30, 30), lambda lazy: whole_scene().rows_of(lazy)[1].sum()),
-    "areas": (FEW.reshape(30, 30) + 1, area_of),
     "labels of a map": (CLASSES, map_of),
-    "values of a map": (CLASSES, values_of),
 }
 
 

@@ -105,9 +105,10 @@ def test_chunks_schedulers_and_containers_do_not_change_the_choice():
 
 
 def test_a_sample_stands_in_for_data_that_are_too_large(monkeypatch):
-    expected = choose_sparsity(SparseKMeans(3), SPARSE, n_references=4, random_state=0)
+    options = {"grid": [1.5, 2.0, 3.0], "n_references": 4, "random_state": 0}
+    expected = choose_sparsity(SparseKMeans(3), SPARSE, **options)
     monkeypatch.setattr("daskclust.selection._sparsity._POOL_BYTES", 32 * 8 * 100)
-    found = choose_sparsity(SparseKMeans(3), SPARSE, n_references=4, random_state=0)
+    found = choose_sparsity(SparseKMeans(3), SPARSE, **options)
     assert not np.array_equal(found.scores, expected.scores)
     np.testing.assert_allclose(found.scores, expected.scores, atol=0.15)
 

@@ -40,7 +40,7 @@ def known(classes):
     return rows, classes[rows]
 
 
-@pytest.mark.parametrize("views", ["auto", "mean", "mixture", "pckid", ("pckid", "mixture")])
+@pytest.mark.parametrize("views", ["auto", ("pckid", "mixture")])
 def test_labels_travel_where_values_are_missing(views, tmp_path):
     X, classes, _ = make()
     model = LabelSpreading(60, views=views, random_state=0).fit(X, known(classes))
@@ -60,11 +60,9 @@ def test_any_chunks_give_the_same(make_model):
     given = (known(classes),) if make_model is LabelSpreading else ()
     size = {"n_prototypes": 40, "random_state": 0}
     whole = make_model(**size).fit(X, *given).labels_
-    for chunks in (53, 200):
-        lazy = da.from_array(X, chunks=(chunks, 6))
-        found = make_model(**size).fit(lazy, *given).labels_
-        assert isinstance(found, da.Array)
-        np.testing.assert_array_equal(found.compute(), whole)
+    found = make_model(**size).fit(da.from_array(X, chunks=(53, 6)), *given).labels_
+    assert isinstance(found, da.Array)
+    np.testing.assert_array_equal(found.compute(), whole)
 
 
 def test_a_row_without_any_value_is_told_and_nothing_is_said_of_it():
@@ -88,9 +86,9 @@ def test_labels_of_rows_without_any_value_are_told_and_count_for_nothing():
     X[rows[3]] = np.nan
     message = f"no value at all and are ignored; the first is row {rows[3]}"
     with pytest.warns(ConstraintWarning, match=message):
-        model = LabelSpreading(40, random_state=0).fit(X, (rows, labels))
+        model = LabelSpreading(40, classifier=None, random_state=0).fit(X, (rows, labels))
     without = np.delete(rows, 3), np.delete(labels, 3)
-    other = LabelSpreading(40, random_state=0).fit(X, without)
+    other = LabelSpreading(40, classifier=None, random_state=0).fit(X, without)
     np.testing.assert_array_equal(model.predict_proba(X), other.predict_proba(X))
     X[rows] = np.nan
     with pytest.raises(ConstraintError, match="no value at all"):

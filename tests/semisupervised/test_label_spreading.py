@@ -109,7 +109,7 @@ def map_of_a_scene_in_one_block() -> tuple[np.ndarray, np.ndarray]:
     return map_of_a_scene_in(*SCENE[:2])
 
 
-@settings(max_examples=5)
+@settings(max_examples=3)
 @given(st.integers(3, SCENE[0]), st.integers(3, SCENE[1]))
 def test_a_scene_gets_the_same_map_however_it_is_cut(height: int, width: int) -> None:
     values, truth = scene()
@@ -228,7 +228,7 @@ def test_rows_of_weight_zero_are_absent() -> None:
         LabelSpreading().fit(X, (rows[:1], labels[:1]), sample_weight=weight)
 
 
-@pytest.mark.parametrize("each", [1, 30, 300, 2000])
+@pytest.mark.parametrize("each", [1, 300])
 def test_from_two_labels_to_one_on_every_row(each: int) -> None:
     """Classes in a chequered pattern finer than the prototypes, nearly as good as 1-NN."""
     rng = np.random.default_rng(0)
@@ -319,8 +319,6 @@ def test_a_checkpoint_is_continued_and_guarded(tmp_path: Path) -> None:
     "model",
     [
         LabelSpreading(random_state=0),
-        daskclust.SpectralClustering(3, random_state=0),
-        daskclust.SemiSupervisedKMeans(3, random_state=0),
         daskclust.PCKMeans(3, random_state=0),
     ],
     ids=lambda model: type(model).__name__,

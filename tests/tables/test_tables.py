@@ -116,7 +116,7 @@ def failed() -> int:
     return Unreliable.failed
 
 
-@pytest.fixture(params=["threads", "cluster"])
+@pytest.fixture
 def unreliable(request: pytest.FixtureRequest) -> Iterator[Callable[..., Callable[[], int]]]:
     """Let requests fail where tasks run; what that returns counts how many have."""
     client = request.getfixturevalue("client") if request.param == "cluster" else None
@@ -135,7 +135,9 @@ def unreliable(request: pytest.FixtureRequest) -> Iterator[Callable[..., Callabl
         start()
 
 
-@pytest.mark.parametrize("kind", ["parquet", "csv"])
+@pytest.mark.parametrize(
+    ("kind", "unreliable"), [("parquet", "cluster"), ("csv", "threads")], indirect=["unreliable"]
+)
 def test_reads_that_fail_now_and_then_change_nothing(
     kind: str, unreliable: Callable[..., Callable[[], int]], frame: pandas.DataFrame, tmp_path: Path
 ) -> None:
@@ -168,7 +170,9 @@ def test_reads_that_fail_now_and_then_change_nothing(
     assert_array_equal(written.a, frame.a)
 
 
-@pytest.mark.parametrize("kind", ["parquet", "csv"])
+@pytest.mark.parametrize(
+    ("kind", "unreliable"), [("parquet", "cluster"), ("csv", "threads")], indirect=["unreliable"]
+)
 def test_a_part_that_cannot_be_read_is_named(
     kind: str, unreliable: Callable[..., Callable[[], int]], frame: pandas.DataFrame, tmp_path: Path
 ) -> None:

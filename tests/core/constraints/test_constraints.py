@@ -292,10 +292,10 @@ def test_sampled_pairs(y: list[int], data: st.DataObject) -> None:
         assert len({tuple(p) for p in got}) == len(got)
 
 
-@pytest.mark.parametrize("n_pairs", [1, 3, 5])
+@pytest.mark.parametrize("n_pairs", [1, 5])
 def test_sample_is_uniform(n_pairs: int) -> None:
     y = [0, 0, 0, 1, 1, 1, 1]  # 9 must-links, 12 cannot-links
-    rng, counts, rounds = np.random.default_rng(0), Counter(), 4000
+    rng, counts, rounds = np.random.default_rng(0), Counter(), 800
     for _ in range(rounds):
         for kind, at in (("must", 0), ("cannot", 1)):
             for p in pairs_from_labels(y, n_pairs=n_pairs, kind=kind, random_state=rng)[at]:  # type: ignore[arg-type]

@@ -220,10 +220,9 @@ def test_tiny_chunks_grouped_in_any_number_of_tasks_give_the_same_bits(metric):
     assert found[0] == found[1] == found[2]
 
 
-@pytest.mark.parametrize("kind", ["numpy", "other chunks", "unknown chunks"])
+@pytest.mark.parametrize("kind", ["other chunks", "unknown chunks"])
 def test_weights_may_come_in_any_container(kind, client):
     weight = {
-        "numpy": WEIGHT,
         "unknown chunks": da.from_array(WEIGHT, chunks=500).map_blocks(copy, chunks=(np.nan,)),
         "other chunks": da.from_array(WEIGHT, chunks=777),
     }[kind]

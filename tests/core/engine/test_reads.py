@@ -103,9 +103,7 @@ def test_reads_that_fail_now_and_then_change_nothing(scheduler, persist, path, e
         assert model.inertia_ == expected[1]
 
 
-@pytest.mark.parametrize(
-    ("scheduler", "shared"), [("sync", "constant"), ("sync", "several"), ("cluster", "rechunked")]
-)
+@pytest.mark.parametrize(("scheduler", "shared"), [("sync", "constant"), ("cluster", "rechunked")])
 def test_reads_shared_by_blocks_are_tried_again(shared, scheduler, path, request):
     options = {"daskclust.persist": False}
     if scheduler == "cluster":
@@ -117,9 +115,7 @@ def test_reads_shared_by_blocks_are_tried_again(shared, scheduler, path, request
         array = array[:1000]
         if shared == "constant":
             return array - array.mean(axis=0)
-        if shared == "rechunked":
-            return array.rechunk((30, P))
-        return array.rechunk((400, P))
+        return array.rechunk((30, P))
 
     def few(data):
         return daskclust.KMeans(2, init="random", random_state=0, max_iter=2).fit(data)

@@ -86,7 +86,7 @@ def test_a_fit_of_rows_that_change_is_refused(name):
 
 @pytest.mark.parametrize(
     ("scheduler", "shared"),
-    [("sync", True), ("threads", False), ("cluster", False), ("cluster", True)],
+    [("sync", True), ("threads", False), ("cluster", True)],
 )
 def test_random_rows_are_refused_wherever_they_are_computed(scheduler, shared):
     data = rows_from(lambda at: np.random.default_rng().normal(size=(SIZE, P)))
