@@ -7,7 +7,7 @@ after the fit as well as after loading, so that a model contains no pickle and p
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -66,39 +66,83 @@ def mixed(weights: tuple[float, float], spread: Floats, classifier: Floats) -> F
 class TreesAndLinear(ExtraTreesClassifier):
     """Extremely randomized trees and a logistic regression, mixed by their logarithms.
 
-    ``linear_share_`` is the weight of the regression; the trees have the rest of 1.  The regression
-    ``linear_`` gets standardized features.  It replaces missing values by the means ``fill_`` of
-    the columns, and clips values far beyond the labeled rows to ``low_`` and ``high_``: a feature
-    with a small range in few rows says little about rows far outside this range.
+    ``linear_share_`` is the weight of the regression; the trees have the rest of 1.  ``linear_`` is
+    the regression.
     """
 
     linear_share_: float = 0.5
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Fit the trees and the regression."""
-        super().fit(X, y, sample_weight)
-        # Differences of the last digits do not matter.
-        with one_blas_thread(), warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            scaler = StandardScaler().fit(X, sample_weight=sample_weight)
-            self.fill_ = np.nan_to_num(scaler.mean_)
-            scaler.mean_ = self.fill_
-            scaler.scale_ = np.where(scaler.scale_ > 0, scaler.scale_, 1.0)
-            filled = np.where(np.isnan(X), self.fill_, X)
-            low, high = filled.min(axis=0), filled.max(axis=0)
-            beyond = _BEYOND * (high - low)
-            self.low_ = np.maximum(low - beyond, -_LARGEST)
-            self.high_ = np.minimum(high + beyond, _LARGEST)
-            linear = LogisticRegression().fit(scaler.transform(filled), y, sample_weight)
-        self.linear_ = Pipeline([("scaler", scaler), ("linear", linear)])
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, folds: Any = None) -> Self:
+        """Fit the trees and the regression.
+
+        Each fold has the same number of trees, which do not use the rows of the fold.  So the trees
+        of a fold predict its rows as if they were new, without further trees.  ``folds`` (n,) are
+        the numbers of the folds, -1 for rows that all trees use.
+        """
+        if folds is None or folds.max() < 0:
+            super().fit(X, y, sample_weight)
+        else:
+            weight = np.ones(len(X)) if sample_weight is None else sample_weight
+            self.set_params(warm_start=True)
+            for fold, stop in enumerate(fold_ends(self.n_estimators, folds.max() + 1)):
+                # Rows of weight 0 are not used, and their classes remain.
+                self.set_params(n_estimators=stop)
+                super().fit(X, y, np.where(folds == fold, 0.0, weight))
+            self.set_params(warm_start=False)
+        self.linear_ = ClippedLinear.fit(X, y, sample_weight)
         return self
 
     def predict_proba(self, X: Any) -> Floats:
         """Return the mixed probabilities."""
-        filled = np.where(np.isnan(X), self.fill_, X)
-        by_linear = self.linear_.predict_proba(np.clip(filled, self.low_, self.high_))
         weights = (1 - self.linear_share_, self.linear_share_)
-        return mixed(weights, super().predict_proba(X), by_linear)
+        return mixed(weights, super().predict_proba(X), self.linear_.predict_proba(X))
+
+
+def fold_ends(n_trees: int, n_folds: int) -> list[int]:
+    """Return the numbers of trees up to and including each fold.
+
+    >>> fold_ends(100, 8)
+    [12, 25, 37, 50, 62, 75, 87, 100]
+    """
+    return [n_trees * (fold + 1) // n_folds for fold in range(n_folds)]
+
+
+@dataclass(frozen=True)
+class ClippedLinear:
+    """A logistic regression of standardized features.
+
+    It replaces missing values by the means ``fill`` of the columns, and clips values far beyond the
+    labeled rows to ``low`` and ``high``: a feature with a small range in few rows says little about
+    rows far outside this range.
+    """
+
+    pipeline: Pipeline
+    fill: Floats
+    low: Floats
+    high: Floats
+
+    @classmethod
+    def fit(cls, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        # Differences of the last digits do not matter.
+        with one_blas_thread(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            scaler = StandardScaler().fit(X, sample_weight=sample_weight)
+            scaler.mean_ = np.nan_to_num(scaler.mean_)
+            scaler.scale_ = np.where(scaler.scale_ > 0, scaler.scale_, 1.0)
+            filled = np.where(np.isnan(X), scaler.mean_, X)
+            low, high = filled.min(axis=0), filled.max(axis=0)
+            beyond = _BEYOND * (high - low)
+            linear = LogisticRegression().fit(scaler.transform(filled), y, sample_weight)
+        return cls(
+            Pipeline([("scaler", scaler), ("linear", linear)]),
+            scaler.mean_,
+            np.maximum(low - beyond, -_LARGEST),
+            np.minimum(high + beyond, _LARGEST),
+        )
+
+    def predict_proba(self, X: Any) -> Floats:
+        filled = np.where(np.isnan(X), self.fill, X)
+        return self.pipeline.predict_proba(np.clip(filled, self.low, self.high))
 
 
 class FittedClassifier(Protocol):
@@ -152,6 +196,11 @@ class Trees:
             np.concatenate([tree.missing_go_to_left for tree in trees]).astype(bool),
             shares,
         )
+
+    def of_fold(self, fold: int, n_folds: int) -> Trees:
+        """Return the trees that do not use the rows of this fold."""
+        ends = [0, *fold_ends(len(self.roots), n_folds)]
+        return replace(self, roots=self.roots[ends[fold] : ends[fold + 1]])
 
     def predict_proba(self, X: Array) -> Floats:
         nodes = (self.children, self.features, self.thresholds, self.missing_go_left, self.shares)
@@ -230,6 +279,12 @@ class TreesAndLinearParts:
             return self.by_linear(X)
         weights = (1 - self.linear_share, self.linear_share)
         return mixed(weights, self.trees.predict_proba(X), self.by_linear(X))
+
+    def with_linear(self, fitted: ClippedLinear, classes: Array) -> TreesAndLinearParts:
+        """Return the parts with other linear functions."""
+        columns = np.searchsorted(classes, fitted.pipeline.classes_).astype(np.int64)
+        linear = Linear.of(fitted.pipeline, columns, len(classes))
+        return replace(self, linear=linear, fill=fitted.fill, low=fitted.low, high=fitted.high)
 
     def by_linear(self, X: Array) -> Floats:
         """Return the probabilities of the linear functions."""
@@ -345,11 +400,17 @@ def takes_missing(classifier: Any) -> bool:
 
 
 def fit_classifier(
-    classifier: Any, x: Array, codes: NDArray[Any], weight: Floats, classes: Array
+    classifier: Any,
+    x: Array,
+    codes: NDArray[Any],
+    weight: Floats,
+    classes: Array,
+    folds: Ints | None = None,
 ) -> tuple[Any, Any]:
     """Fit a copy of a classifier to labeled rows; also return its parts that predict.
 
-    ``codes`` are indices of ``classes``, two or more different ones.
+    ``codes`` are indices of ``classes``, two or more different ones.  ``folds`` are for
+    :class:`TreesAndLinear` only.
     """
     fitted = clone(classifier)
     options: dict[str, Any] = {}
@@ -363,6 +424,8 @@ def fit_classifier(
                 ConstraintWarning,
             )
     has_trees = type(fitted) in _OF_TREES
+    if type(fitted) is TreesAndLinear:
+        options["folds"] = folds
     try:
         fitted.fit(np.clip(x, -_LARGEST, _LARGEST) if has_trees else x, classes[codes], **options)
     except ValueError as error:
@@ -376,10 +439,10 @@ def fit_classifier(
     if type(fitted) is TreesAndLinear:
         return fitted, TreesAndLinearParts(
             Trees.of(fitted, columns, len(classes)),
-            Linear.of(fitted.linear_, columns, len(classes)),
-            fitted.fill_,
-            fitted.low_,
-            fitted.high_,
+            Linear.of(fitted.linear_.pipeline, columns, len(classes)),
+            fitted.linear_.fill,
+            fitted.linear_.low,
+            fitted.linear_.high,
             fitted.linear_share_,
         )
     if has_trees:

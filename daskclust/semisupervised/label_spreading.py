@@ -358,7 +358,7 @@ tuple of str, default="auto"
             self.left_out_log_loss_ = Mixture().losses
             return {}
         self._classifier, parts = training.fit()
-        mixture = training.weigh(without)
+        mixture = training.weigh(without, parts)
         has_several = isinstance(parts, TreesAndLinearParts)
         if has_several:
             self._classifier.linear_share_ = mixture.linear_share

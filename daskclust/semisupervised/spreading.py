@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import minimize
-from sklearn.base import clone
 
 from daskclust.core.array_types import Array, Bools, Floats, Ints
 from daskclust.core.kernels.blas import one_blas_thread
 from daskclust.core.kernels.nearest.k_nearest import nearest_several
 from daskclust.semisupervised.classifiers import (
+    ClippedLinear,
     TreesAndLinear,
     TreesAndLinearParts,
     bounded,
@@ -30,8 +30,13 @@ from daskclust.semisupervised.node_labels import LabelPlan, RowNodes, draw_evenl
 from daskclust.semisupervised.predict import LabelGraph, Posterior, ViewPosterior
 from daskclust.semisupervised.problem import GraphCounts, PrototypeProblem, PrototypeState
 
-#: Number of folds, and number of decimals of a weight, which hide the last bits of a loss.
-_FOLDS, _WEIGHT_DECIMALS = 4, 4
+#: Number of folds of the default classifier, whose trees are dealt to the folds, and of others,
+#: which are fitted once more for each fold.
+_FOLDS_OF_TREES, _FOLDS = 8, 4
+#: Number of trees whose votes are added evenly to the few trees of a fold, which are too certain.
+_EVEN_TREES = 4
+#: Number of decimals of a weight, which hide the last bits of a loss.
+_WEIGHT_DECIMALS = 4
 #: Penalty of the squared distance of the weights from their initial values: with up to ``_FEW``
 #: labels per class, whose losses are uncertain, and with many labels.
 _PENALTY, _PENALTY_OF_MANY, _FEW = 8.0, 1.0, 8
@@ -48,9 +53,6 @@ _EXPONENTS = np.linspace(1.0, 5.0, 17)
 _MIN_WEIGHT = 0.05
 #: Maximum number of labeled rows that are left out.
 _LEFT_OUT_ROWS = 4096
-#: Number of trees in the fit without a fold: a minimum, and a number per class.  The log loss of
-#: few trees is inaccurate for many classes.
-FOLD_TREES, FOLD_TREES_PER_CLASS = 25, 4
 #: Fraction of the weights below which the advice does not mention a part.
 _NEGLIGIBLE = 0.1
 #: Fraction of the mean number of labels per class below which the labels of a class weigh less.
@@ -100,9 +102,8 @@ class Training:
         self.n_labels = len(plan.labels.rows)
         self.n_rows = len(plan.rows)
         number = self._fold_numbers(seed)
-        self.folds = [
-            Fold(number[self.points.node] == f, number == f) for f in range(number.max() + 1)
-        ]
+        self._fold = number[self.points.node]
+        self.folds = [Fold(self._fold == f, number == f) for f in range(number.max() + 1)]
 
     def _fold_numbers(self, seed: int) -> Ints:
         """Return the fold of each point, with even classes; -1 if a point is never left out."""
@@ -116,25 +117,41 @@ class Training:
             may_be_left_out &= draw_evenly(codes, self.known.shape[1], _LEFT_OUT_ROWS, seed)
         order = np.random.default_rng(seed).permutation(np.flatnonzero(may_be_left_out))
         order = order[np.argsort(codes[order], kind="stable")]
-        number[order] = np.arange(len(order)) % _FOLDS
+        n_folds = _FOLDS_OF_TREES if type(self._classifier) is TreesAndLinear else _FOLDS
+        number[order] = np.arange(len(order)) % n_folds
         return number
 
     def fit(self, without: Fold | None = None) -> tuple[Any, Any]:
-        """Fit a copy of the classifier; without a fold, the default classifier has fewer trees."""
-        rows = self._order if without is None else self._order[~without.rows[self._order]]
-        classifier = self._classifier
-        if without is not None and type(classifier) is TreesAndLinear:
-            n_trees = max(FOLD_TREES, FOLD_TREES_PER_CLASS * len(self._classes))
-            n_trees = min(n_trees, classifier.n_estimators)
-            classifier = clone(classifier).set_params(n_estimators=n_trees)
+        """Fit a copy of the classifier, to all labeled rows or without a fold."""
+        rows = self._rows(without)
         return fit_classifier(
-            classifier, self._x[rows], self._codes[rows], self._weight[rows], self._classes
+            self._classifier,
+            self._x[rows],
+            self._codes[rows],
+            self._weight[rows],
+            self._classes,
+            self._fold[rows],
         )
 
-    def weigh(self, without: Sequence[Posterior]) -> Mixture:
+    def _rows(self, without: Fold | None) -> Ints:
+        return self._order if without is None else self._order[~without.rows[self._order]]
+
+    def _parts_of_fold(self, f: int, fitted: Any, x: Array) -> tuple[Floats, ...]:
+        """Return the probabilities of rows ``x`` of a fold by the parts of the classifier."""
+        if not isinstance(fitted, TreesAndLinearParts):
+            return (self.fit(self.folds[f])[1].predict_proba(x),)
+        rows = self._rows(self.folds[f])
+        labels = self._classes[self._codes[rows]]
+        linear = ClippedLinear.fit(self._x[rows], labels, self._weight[rows])
+        trees = fitted.trees.of_fold(f, len(self.folds))
+        votes = len(trees.roots) * trees.predict_proba(x) + _EVEN_TREES / len(self._classes)
+        return shares(votes), fitted.with_linear(linear, self._classes).by_linear(x)
+
+    def weigh(self, without: Sequence[Posterior], fitted: Any) -> Mixture:
         """Choose the weights of all parts by left-out labels.
 
-        ``without`` are the posteriors without the labels of each fold.
+        ``without`` are the posteriors without the labels of each fold, and ``fitted`` the parts of
+        the classifier of all labels.
         """
         # Trees use one feature at a time, so that they need many rows per feature.
         n, p = self._x.shape
@@ -142,15 +159,9 @@ class Training:
         if not self.folds:
             return Mixture(linear_share=linear_share)
         parts_of_folds: list[tuple[Floats, ...]] = []
-        for fold, posterior in zip(self.folds, without, strict=True):
+        for f, (fold, posterior) in enumerate(zip(self.folds, without, strict=True)):
             x = self.points.x[fold.points]
-            spread = posterior.by_graph(x)
-            parts = self.fit(fold)[1]
-            if isinstance(parts, TreesAndLinearParts):
-                by_trees = parts.trees.predict_proba(x)
-                parts_of_folds.append((spread, by_trees, parts.by_linear(x)))
-            else:
-                parts_of_folds.append((spread, parts.predict_proba(x)))
+            parts_of_folds.append((posterior.by_graph(x), *self._parts_of_fold(f, fitted, x)))
         left_out = np.concatenate([np.flatnonzero(fold.points) for fold in self.folds])
         weight = self.points.weight[left_out]
         weight = weight / weight.mean()

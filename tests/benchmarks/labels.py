@@ -3,9 +3,9 @@
 ``python tests/benchmarks/labels.py`` fits each set with defaults, ``--draws`` times with
 other labels and seeds, and prints adjusted Rand indices (of the rows without a label) beside
 their targets; they are kept in ``labels.json`` beside it, set by set.  ``--rivals NAME ...``
-adds classifiers of scikit-learn on the same labels, the graph of LabelSpreading alone
-(``classifier=None``), and calibration; ``--parts trees`` leaves out the classifier.  All pixels of
-a scene are data; it is judged where the class is known, on 5000 drawn rows at most.  ``"1 %"`` is
+adds classifiers of scikit-learn on the same labels; ``--parts trees`` leaves out the classifier.
+The graph of LabelSpreading alone (``classifier=None``) is judged, too.  All pixels of a scene are
+data; it is judged where the class is known, on 5000 drawn rows at most.  ``"1 %"`` is
 drawn from all rows whose class is known, so that a small class may have no label; ``"1 % of each
 class"`` from each class.
 """
@@ -201,21 +201,18 @@ def supervised(
     proba = model.predict_proba(data.x[test])
     found, margin = model.classes_[proba.argmax(axis=1)], margins(proba)
     nearest = KNeighborsClassifier(1).fit(data.x[rows], data.y[rows]).predict(data.x[test])
-    scores = {}
-    if beside:
-        for name, score in rivals(data, rows, test, seed, beside):
-            scores[f"{name}, {labels}"] = score
-        # What classifier=None gives, without another fit.
-        alone = model.classes_[model._posterior.by_graph(data.x[test]).argmax(axis=1)]
-        scores[f"graph alone, {labels}"] = adjusted_rand_score(data.y[test], alone)
-        # Of trees and linear functions together, and what is the linear functions'.
-        scores[f"weight of the classifier, {labels}"] = float(model.mixing_weights_[1])
-        share = 0.0 if model.classifier_ is None else model._posterior.classifier.linear_share
-        scores[f"of it linear, {labels}"] = float(model.mixing_weights_[1]) * share
-        error = calibration_error(proba, found == data.y[test])
-        scores[f"calibration error, {labels}"] = error
+    scores = {f"{name}, {labels}": s for name, s in rivals(data, rows, test, seed, beside)}
+    # What classifier=None gives, without another fit.
+    alone = model.classes_[model._posterior.by_graph(data.x[test]).argmax(axis=1)]
+    # The weight of trees and linear functions together, and of the linear functions.
+    weight = float(model.mixing_weights_[1])
+    share = 0.0 if model.classifier_ is None else model._posterior.classifier.linear_share
     return {
         **scores,
+        f"graph alone, {labels}": adjusted_rand_score(data.y[test], alone),
+        f"weight of the classifier, {labels}": weight,
+        f"of it linear, {labels}": weight * share,
+        f"calibration error, {labels}": calibration_error(proba, found == data.y[test]),
         labels: adjusted_rand_score(data.y[test], found),
         f"at most, {labels}": ceiling(data.y[test], data.y[rows]),
         f"AUC, {labels}": float(roc_auc_score(found == data.y[test], margin)),

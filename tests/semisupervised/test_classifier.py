@@ -25,7 +25,7 @@ from sklearn.svm import SVC
 import daskclust
 from daskclust import LabelSpreading
 from daskclust.exceptions import ConstraintWarning, ModelFormatError
-from daskclust.semisupervised import spreading
+from daskclust.semisupervised import classifiers, spreading
 from daskclust.semisupervised.active_learning import Doubt
 from daskclust.semisupervised.classifiers import (
     Linear,
@@ -108,14 +108,15 @@ def test_without_a_classifier_there_is_the_graph_alone() -> None:
 def test_left_out_losses_are_those_of_models_that_never_saw_the_labels(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # As many trees without a fold as in the fit.
-    monkeypatch.setattr(spreading, "FOLD_TREES", 100)
+    # Each of eight folds has 50 trees.
+    monkeypatch.setattr(classifiers, "_TREES", 400)
     X, truth = noisy(600)
     rows, labels = some(truth, 60)
     model = LabelSpreading(random_state=0).fit(X, (rows, labels))
     losses = {"spread": [], "classifier": []}
-    for fold in range(4):
-        out = np.arange(len(rows)) % 4 == fold
+    monkeypatch.setattr(classifiers, "_TREES", 50)
+    for fold in range(8):
+        out = np.arange(len(rows)) % 8 == fold
         part = LabelSpreading(random_state=0).fit(X, (rows[~out], labels[~out]))
         alone = LabelSpreading(random_state=0, classifier=None).fit(X, (rows[~out], labels[~out]))
         for name, found in (
@@ -333,6 +334,25 @@ def test_questions_go_by_the_margin_of_the_mixture_however_sharp_it_is() -> None
     # Trees without a say change no question.
     blind = Doubt(replace(posterior, weights=np.array([1.8, 0.0])))(X)
     assert_array_equal(blind[:, 0], Doubt(graph)(X)[:, 0])
+
+
+def test_trees_of_a_fold_never_saw_its_labels() -> None:
+    X, truth = noisy(90)
+    folds = np.arange(90) % 8
+    folds[0] = -1
+    classes = np.arange(3)
+    data = (as_classifier("trees", 0, 6), X, truth, np.ones(90), classes)
+    whole, parts = fit_classifier(*data, folds)
+    assert len(whole.estimators_) == len(parts.trees.roots) == 100
+    changed = np.where(folds == 2, (truth + 1) % 3, truth)
+    _, other = fit_classifier(data[0], X, changed, np.ones(90), classes, folds)
+    wrong = other.trees.of_fold(2, 8).predict_proba(X)
+    assert_array_equal(wrong, parts.trees.of_fold(2, 8).predict_proba(X))
+    assert (other.trees.of_fold(3, 8).predict_proba(X) != wrong).any()
+    # Together these are all trees.
+    each = [parts.trees.of_fold(f, 8) for f in range(8)]
+    sums = sum(trees.predict_proba(X) * len(trees.roots) for trees in each)
+    assert_allclose(sums / 100, ExtraTreesClassifier.predict_proba(whole, X), atol=1e-12)
 
 
 def test_trees_that_lead_nowhere_are_refused() -> None:
