@@ -419,7 +419,7 @@ def test_rows_are_measured_as_their_bubbles():
     distances = np.array([0.0, 4.0, 5.0, 5.9, 6.1])
     leaves = np.zeros(5, np.int64)
     assert then(leaves, distances).tolist() == [0, 0, 0, 0, -1]
-    shares = replace(then, wanted="probabilities")(leaves, distances)
+    shares = replace(then, output="probabilities")(leaves, distances)
     assert_allclose(shares, [1.0, 1.0, 2 / 2.5, 2 / 2.95, 0.0])
 
 
