@@ -24,35 +24,34 @@ _MOST_PAIRS = 2**25
 
 
 def match_clusters(old: Any, new: Any, X: Any = None) -> Ints:
-    """Match new clusters to old ones (Hungarian method).
+    """Match new clusters to old clusters by the Hungarian method.
 
-    Use it to compare two fits of the same data, or to give the clusters of a new fit the numbers of
-    an old one.
+    Use it to compare two fits of the same data, or to give clusters of a new fit the numbers of
+    the old clusters.
 
     Parameters
     ----------
     old, new : fitted estimators, or array-like or dask.array.Array of shape (n,)
         Models, or labels of the same rows: whole numbers, negative for rows without a label.
     X : array-like, dask.array.Array, DataFrame or Cube of shape (n, p), optional
-        Rows that both models label.  Clusters that share most rows are matched.  Without X, models
-        are matched by the distances of their centers.
+        Rows that both models label.  Clusters are matched so that they share the most rows.
+        Without X, models are matched by the distances of their centers.
 
     Returns
     -------
-    ndarray of int64, of shape (k_old + number of new clusters without an old one,)
-        Number of the new cluster for old cluster 0, 1, ...; -1 for an old cluster without a match,
-        such as one that shares no row with a new cluster.  Unmatched new clusters follow, in
-        ascending order.
+    ndarray of shape (k_old + number of unmatched new clusters,), int64
+        Number of the new cluster for old cluster 0, 1, ...; -1 for an old cluster without a match.
+        Unmatched new clusters follow, in ascending order.
 
     Raises
     ------
     ValueError
-        For models without centers if X is None, centers with different features, and a model
-        together with labels.
+        For models without centers if X is None, for different features, and if one argument is a
+        model and the other is labels.
 
     Notes
     -----
-    One pass over X or the labels; none for centers.
+    The function reads X or the labels once.  Without X, it compares only centers.
 
     Examples
     --------
@@ -90,7 +89,8 @@ def match_clusters(old: Any, new: Any, X: Any = None) -> Ints:
     table = table[(table[:, :2] >= 0).all(axis=1)]
     if not len(table):
         raise ValueError(
-            "old and new must have labels for common rows, got none. Check that the rows are equal."
+            "old and new must both label at least one row, got no such row. Check that the rows "
+            "are equal."
         )
     _check_size(len(old_labels), len(new_labels))
     counts = np.zeros((len(old_labels), len(new_labels)))
@@ -116,7 +116,7 @@ def _centers(model: Any, name: str) -> Floats:
     if centers is None or len(centers[0]) != model.n_features_in_:
         raise ValueError(
             f"{name} must have centers in the space of the data if X is None, got a "
-            f"{type(model).__name__} without. Pass rows as X that both models label."
+            f"{type(model).__name__} without centers. Pass rows as X that both models label."
         )
     return np.asarray(centers, dtype=np.float64)
 
@@ -132,15 +132,15 @@ def _squares(a: Floats, b: Floats) -> Floats:
     return squares
 
 
-def _in_order(old: Any, new: Any, k_old: int, every: Ints) -> Ints:
-    """Return the new cluster of each old one, followed by the unmatched new clusters."""
+def _in_order(old: Any, new: Any, k_old: int, new_labels: Ints) -> Ints:
+    """Return the new cluster of each old cluster, and then the unmatched new clusters."""
     out = np.full(k_old, -1, np.int64)
     out[old] = new
-    return np.concatenate([out, np.setdiff1d(every, out)])
+    return np.concatenate([out, np.setdiff1d(new_labels, out)])
 
 
-#: Smallest fraction used in logarithms.
-_LEAST = 1e-4
+#: Lower bound of the fractions in logarithms.
+_MIN_FRACTION = 1e-4
 
 
 @dataclass(frozen=True, repr=False)
@@ -158,7 +158,8 @@ class Drift:
     sizes : ndarray of shape (k,), float64
         Number of new rows of each cluster.
     fit_shares, shares : ndarray of shape (k,), float64
-        Fraction of the rows of the fit (NaN if the model does not store it), and of the new rows.
+        Fraction of the rows of the fit in each cluster (NaN if the model does not store it), and
+        fraction of the new rows.
     shifts : ndarray of shape (k, p), float64
         Mean of the new rows minus the center of the fit, in standard deviations of the new rows;
         NaN if the model has no centers in the space of the data.
@@ -166,8 +167,8 @@ class Drift:
         Population stability index, ``sum (new - old) ln(new / old)`` over the clusters, with
         fractions of at least 1e-4.  It is 0 for equal fractions; above 0.25 the change is large.
     spread : float
-        Root mean square distance of the new rows to their centers, divided by that distance for
-        the fit; NaN if the model does not store it, or if clusters were joined.
+        Root mean square distance of the new rows to their centers, divided by the same distance
+        at the fit.  NaN if the model does not store it, or if clusters were joined.
     """
 
     labels: Ints
@@ -198,11 +199,11 @@ class Drift:
         import pandas
 
         finite = np.nan_to_num(self.shifts, nan=0.0)
-        most = np.abs(finite).argmax(axis=1)
+        largest = np.abs(finite).argmax(axis=1)
         has_center: Bools = np.asarray(np.isfinite(self.shifts).any(axis=1))
         with np.errstate(invalid="ignore"):
             overall = np.sqrt((finite**2).mean(axis=1))
-        rows = np.arange(len(most))
+        rows = np.arange(len(largest))
         return pandas.DataFrame(
             {
                 "cluster": self.names,
@@ -212,9 +213,9 @@ class Drift:
                 "shift": np.where(has_center, overall, np.nan),
                 "feature": [
                     self.features[j] if is_present else None
-                    for j, is_present in zip(most.tolist(), has_center.tolist(), strict=True)
+                    for j, is_present in zip(largest.tolist(), has_center.tolist(), strict=True)
                 ],
-                "feature_shift": np.where(has_center, finite[rows, most], np.nan),
+                "feature_shift": np.where(has_center, finite[rows, largest], np.nan),
             }
         )
 
@@ -225,7 +226,7 @@ class Drift:
 def drift(model: Any, X: Any) -> Drift:
     """Compare new rows with the rows of the fit.
 
-    Use it to decide whether a model still describes new data, or must be fitted again.
+    Use it to decide if a model still describes new data, or must be fitted again.
 
     Parameters
     ----------
@@ -245,8 +246,8 @@ def drift(model: Any, X: Any) -> Drift:
 
     Notes
     -----
-    One pass over the new rows.  The data of the fit are not read: the model provides ``counts_`` or
-    ``weights_``, centers or means, and ``inertia_``.
+    The function reads the new rows once.  It does not need the data of the fit: the model stores
+    ``counts_`` or ``weights_``, centers or means, and ``inertia_``.
 
     Examples
     --------
@@ -263,7 +264,7 @@ def drift(model: Any, X: Any) -> Drift:
     sample = sample_labeled(data, n_rows=0, each=0)
     shares, centers = _fit_shares(model), _fit_means(model)
     if data.joined:
-        shares, centers = _of_joined(shares, centers, data.joined)
+        shares, centers = _join_clusters(shares, centers, data.joined)
     k = len(shares) if shares is not None else 0 if centers is None else len(centers)
     labels = np.union1d(sample.labels, np.setdiff1d(np.arange(k), list(data.joined)))
     positions = np.searchsorted(labels, sample.labels)
@@ -285,7 +286,7 @@ def drift(model: Any, X: Any) -> Drift:
                 gaps == 0, 0.0, gaps / np.sqrt(squares / weight)
             )
         shifts[positions[is_cluster]] = np.where(weight > 0, shifts[positions[is_cluster]], np.nan)
-    a, b = np.maximum(old_shares, _LEAST), np.maximum(new_shares, _LEAST)
+    a, b = np.maximum(old_shares, _MIN_FRACTION), np.maximum(new_shares, _MIN_FRACTION)
     return Drift(
         labels,
         [data.name(int(label)) for label in labels],
@@ -319,14 +320,14 @@ def _fit_means(model: Any) -> Floats | None:
     return None if isinstance(space.metric, UnitSphere) else model.cluster_centers_
 
 
-def _of_joined(
-    shares: Floats | None, centers: Floats | None, into: dict[int, int]
+def _join_clusters(
+    shares: Floats | None, centers: Floats | None, targets: dict[int, int]
 ) -> tuple[Floats | None, Floats | None]:
-    """Return fractions and means of joined clusters; both are None without fractions."""
+    """Return fractions and means of joined clusters; both are None if fractions are unknown."""
     if shares is None:
         return None, None
     codes = np.arange(len(shares))
-    codes[list(into)] = list(into.values())
+    codes[list(targets)] = list(targets.values())
     joined = np.zeros_like(shares)
     np.add.at(joined, codes, shares)
     if centers is not None:

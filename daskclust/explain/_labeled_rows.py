@@ -38,23 +38,23 @@ from daskclust.exceptions import DaskclustWarning
 from daskclust.explain.profile_reductions import CenterDistances, LabelsOfRows
 from daskclust.scenes.bands import name_of_samples
 
-#: Label of rows without a label.
+#: Number that marks rows without a label.
 NONE = -1
 #: Name of label -1 in maps and reports, for models that detect noise.
 NOISE = "noise"
 #: Bytes of a predicted label and of a distance.
 _LABEL_BYTES = 4 + 8
 #: Maximum number of levels of a categorical column.
-_MOST_LEVELS = 100
+_MAX_LEVELS = 100
 
 
 @dataclass(frozen=True)
 class Labeled:
-    """Rows and their labels; lazy labels are an additional last column.
+    """Rows and their labels.
 
-    `classes`: names of the labels 0, 1, ..., if labels are text. `ignored`: label of rows to
-    ignore. `of_rows`: labels in memory, or the function that computes them, if labels are not a
-    column. Otherwise labels are in `stored_labels`.
+    Labels are an additional last column of `rows` if they are lazy.  Otherwise `of_rows` is an
+    array of labels, or the function that computes them.  `classes` are the names of the labels 0,
+    1, ..., if labels are text.  `ignored` is the label of rows that are ignored.
     """
 
     rows: Rows
@@ -66,30 +66,32 @@ class Labeled:
     ignored: int | None
     cube: Any
     model: Any
-    #: Wavelengths of the features, and the meaning of the values, if X is a cube that has them.
+    #: Wavelengths of the features, and name and unit of the values, if X is a cube with metadata.
     wavelengths: Floats | None
     values_are: str | None
 
     @property
     def labels(self) -> Any:
-        """Labels of all rows."""
+        """Return the labels of all rows."""
         return self.model.predict(self.X) if callable(self.of_rows) else self.stored_labels
 
     def name(self, label: int) -> str:
         """Return the name of a label."""
-        usual = str(label)
+        default = str(label)
         if self.classes is not None and 0 <= label < len(self.classes):
-            usual = str(self.classes[label])
-        return usual if self.model is None else _name_of(self.model, label, usual)
+            default = str(self.classes[label])
+        return default if self.model is None else _name_of(self.model, label, default)
 
     def classes_of(self, labels: Ints) -> list[str | None]:
         """Return the class of each cluster; None for clusters without a class."""
         return [_class_of(self.model, label) for label in labels.tolist()]
 
     def reduce(self, reduction: Reduction, request: Any, carry: Carry) -> Any:
-        """Run a pass; blocks store computed labels if there is enough memory."""
-        keeps = callable(self.of_rows) and self.rows.can_keep(_LABEL_BYTES)
-        return self.rows.reduce(reduction if keeps else reduction.without_carry(), request, carry)
+        """Run a pass.  Blocks store computed labels if there is enough memory."""
+        store_labels = callable(self.of_rows) and self.rows.can_keep(_LABEL_BYTES)
+        return self.rows.reduce(
+            reduction if store_labels else reduction.without_carry(), request, carry
+        )
 
     def check_range(self, x: Array) -> None:
         """Warn if most of these rows are outside the range of the data of the fit."""
@@ -110,7 +112,7 @@ class Labeled:
         )
 
     def _columns_of_fit(self) -> list[int]:
-        """Return the position of each feature of the fit, or an empty list if one is missing."""
+        """Return the columns of the features of the fit; an empty list if a feature is missing."""
         if self.model is None:
             return []
         names = getattr(self.model, "feature_names_in_", None)
@@ -123,21 +125,21 @@ class Labeled:
 
     @property
     def joined(self) -> dict[int, int]:
-        """Joined clusters: the label of each joined cluster by its original label."""
+        """Clusters that were joined: the new label for each old label."""
         if self.model is None or hasattr(self.model, "cluster_classes_"):
             return {}
         return merged_classes_of(self.model)
 
     @property
     def n_clusters(self) -> int | None:
-        """Number of clusters of the model, or None if it has no centers; some may not occur."""
+        """Number of clusters of the model, or None if it has no centers."""
         space = None if self.model is None else center_space(self.model)
         return None if space is None else len(space.centers)
 
     def center_distances(self, labels: Ints, means: Floats, deviations: Floats) -> CenterDistances:
-        """Return centers for distances: the model's centers, or else the means.
+        """Return the centers of the model, or the means of the rows if they are not comparable.
 
-        Distances to means have features in units of their standard deviation.
+        For distances to means, features are divided by their standard deviation.
         """
         space = None if self.model is None else center_space(self.model)
         if (
@@ -150,22 +152,24 @@ class Labeled:
         centers = np.full((len(labels), space.centers.shape[1]), np.nan)
         has_center = (labels >= 0) & (labels < len(space.centers))
         centers[has_center] = space.centers[labels[has_center]]
-        # With missing values, distances of the model are scaled to all features.
-        same = callable(self.of_rows) and space.metric is None and not is_partial(self.model)
-        return CenterDistances(centers, space.feature_weights, space.metric, same)
+        # For missing values, the model uses other distances: it scales them to all features.
+        are_of_labels = (
+            callable(self.of_rows) and space.metric is None and not is_partial(self.model)
+        )
+        return CenterDistances(centers, space.feature_weights, space.metric, are_of_labels)
 
 
-def _name_of(model: Any, label: int, usual: str) -> str:
-    """Return the name of a label of a model; `usual` is the default."""
+def _name_of(model: Any, label: int, default: str) -> str:
+    """Return the name of a label of a model; `default` is the default."""
     of_class = _class_of(model, label)
     if of_class is not None:
         return f"{of_class} ({label})"
     if hasattr(model, "cluster_classes_"):
-        return usual
+        return default
     if clusters_are_classes(model) and model.classes_.dtype.kind in "iu":
-        usual = name_of(label)
+        default = name_of(label)
     is_noise = label == NONE and getattr(model, "_finds_noise", False)
-    return NOISE if is_noise else class_names_of(model)[0].get(label, usual)
+    return NOISE if is_noise else class_names_of(model)[0].get(label, default)
 
 
 def _class_of(model: Any, label: int) -> str | None:
@@ -175,19 +179,19 @@ def _class_of(model: Any, label: int) -> str | None:
         return None
     classes = model.classes_
     codes = np.arange(len(classes)) if classes.dtype.kind not in "iub" else classes
-    if owners[label] < 0:  # without a class: in maps it has a code above those of the classes
+    if owners[label] < 0:  # a cluster without a class has a code above the codes of the classes
         code = int(codes.max(initial=-1)) + 1 + int((owners[:label] < 0).sum())
-        usual = name_of(code, kind="cluster")
+        default = name_of(code, kind="cluster")
     else:
-        code, usual = int(codes[owners[label]]), str(classes[owners[label]])
+        code, default = int(codes[owners[label]]), str(classes[owners[label]])
     code = merged_classes_of(model).get(code, code)
     if owners[label] >= 0 and classes.dtype.kind in "iub":
-        usual = name_of(code)
-    return names.get(code, usual)
+        default = name_of(code)
+    return names.get(code, default)
 
 
 def model_input(model: Any, X: Any) -> Any:
-    """Return the columns of a table that the model was fitted on; other data are unchanged."""
+    """Select the columns of a table that the model was fitted on; return other data unchanged."""
     names = getattr(model, "feature_names_in_", None)
     columns = getattr(X, "columns", None)
     if names is None or columns is None or list(columns) == list(names):
@@ -231,24 +235,24 @@ def _columns_of(frame: Any, *, coded: list[tuple[Any, Any]]) -> Any:
 def _as_numbers(X: Any) -> tuple[Any, list[str]]:
     check_dates(X)
     coded: list[tuple[Any, Any]] = []
-    plain = True
+    are_numbers = True
     for name in X.columns:
         dtype = X[name].dtype
         kind = getattr(dtype, "kind", "O")
         if not hasattr(X[name], "cat") and kind in "iufb":
             coded.append((name, None))
-            plain = plain and isinstance(dtype, np.dtype)
+            are_numbers = are_numbers and isinstance(dtype, np.dtype)
             continue
-        plain = False
+        are_numbers = False
         levels = _levels(X[name], name)
-        if len(levels) > _MOST_LEVELS:
+        if len(levels) > _MAX_LEVELS:
             raise ValueError(
-                f"Column {name!r} must have at most {_MOST_LEVELS} levels, got {len(levels)}. Omit "
+                f"Column {name!r} must have at most {_MAX_LEVELS} levels, got {len(levels)}. Omit "
                 "it, or join levels."
             )
         coded.extend((name, level) for level in levels)
     names = [str(name) if level is None else f"{name} = {level}" for name, level in coded]
-    if plain:
+    if are_numbers:
         return unwrap(X) if hasattr(X, "to_dask_array") else X.to_numpy(), names
     convert = partial(_columns_of, coded=coded)
     if hasattr(X, "to_dask_array"):
@@ -257,9 +261,9 @@ def _as_numbers(X: Any) -> tuple[Any, list[str]]:
     return convert(X).to_numpy(), names
 
 
-def _joined(labels: Ints, *, into: Mapping[int, int]) -> Ints:
+def _join_labels(labels: Ints, *, targets: Mapping[int, int]) -> Ints:
     out = labels.astype(np.int64)
-    for code, target in into.items():
+    for code, target in targets.items():
         out[labels == code] = target
     return out
 
@@ -270,7 +274,7 @@ def _codes(values: Array, *, classes: Array) -> Ints:
 
 
 def _labels(y: Any) -> tuple[Any, Array | None]:
-    """Return labels as numbers, -1 for missing ones, and the names of text labels."""
+    """Return labels as numbers (-1 for missing labels), and the names of text labels."""
     values = unwrap(y)
     if not is_dask(values):
         values = np.asanyarray(values)
@@ -284,10 +288,10 @@ def _labels(y: Any) -> tuple[Any, Array | None]:
 def _predicted(model: Any, labels: Any) -> tuple[Any, Array | None]:
     """Return labels of a model as numbers, and their names if they are text."""
     numbers, names = _numbered(model, labels)
-    into = merged_classes_of(model)
-    if not into or hasattr(model, "cluster_classes_"):
+    targets = merged_classes_of(model)
+    if not targets or hasattr(model, "cluster_classes_"):
         return numbers, names
-    return _mapped(numbers, partial(_joined, into=into)), names
+    return _mapped(numbers, partial(_join_labels, targets=targets)), names
 
 
 def _numbered(model: Any, labels: Any) -> tuple[Any, Array | None]:
@@ -313,13 +317,15 @@ def open_labeled(
     predicted: Any = None,
     keep: bool = False,
 ) -> Labeled:
-    """Combine rows with labels that a model predicts, or with given labels.
+    """Combine rows with labels `y`, or with labels that a model predicts.
 
-    `predicted`: labels of the model if they are already known, for example ``labels_``. With
+    `predicted` are labels of the model that are already computed, for example ``labels_``.  With
     `keep`, labels of rows in memory are predicted once and stored.
     """
     if model is None and y is None:
-        raise ValueError("model or y must be given, got None for both.")
+        raise ValueError(
+            "model or y must be set, got None for both. Pass a fitted model, or labels as y."
+        )
     if model is not None and predicted is None and not hasattr(model, "predict"):
         raise TypeError(
             f"model must have predict, got a {type(model).__name__}. For labels such as labels_ of "

@@ -30,15 +30,17 @@ from daskclust.scenes.questions import questions_of
 
 #: Quantiles computed for each feature.
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
-#: Minimum and maximum bins per feature; target and maximum number of histogram cells in total.
-_BINS, _CELLS, _MOST_CELLS = (64, 4096), 2**20, 2**26
-#: Number of rows above which fewer bins are used; minimum bins; cells per feature that fit a cache.
+#: Minimum and maximum number of bins per feature; target and maximum number of all histogram cells.
+_BINS, _CELLS, _MAX_CELLS = (64, 4096), 2**20, 2**26
+#: Number of rows above which fewer bins are used; minimum number of bins; number of cells per
+#: feature that fit a cache.
 _FEWER_BINS_FROM, _FEWER_BINS, _NEAR_CELLS = 2**17, 384, 2**13
 #: Number of sampled rows per bin.
 _ROWS_OF_BIN = 8
-#: Maximum and minimum sampled rows, maximum sampled values, and sampled rows per cluster.
+#: Maximum and minimum number of sampled rows, maximum number of sampled values, and sampled rows
+#: per cluster.
 _ROWS, _FEWEST_ROWS, _VALUES, _MIN_ROWS_PER_CLUSTER = 16384, 4096, 2**22, 64
-#: Number of nearest rows, and maximum characters shown of a table cell.
+#: Number of nearest rows, and maximum number of characters that are shown of a table cell.
 _NEAREST, _MAX_CHARACTERS = 5, 160
 #: Attributes that are arrays with one entry per cluster.
 _OF_CLUSTERS = (
@@ -52,7 +54,7 @@ _SEED = 20
 def sample_labeled(
     data: Labeled, n_rows: int = _ROWS, each: int = _MIN_ROWS_PER_CLUSTER
 ) -> LabelSample:
-    """Compute the moments of each label, and draw rows, some of each label, in one pass."""
+    """Compute the moments of each label, and draw a sample with rows of each label, in one pass."""
     count = min(n_rows, max(_VALUES // len(data.features), 2048))
     share = min(1.0, count / max(data.rows.n_rows, 1))
     request = LabelSampleRequest(len(data.features), _SEED, share, each, data.ignored, data.of_rows)
@@ -66,14 +68,14 @@ def sample_labeled(
 
 
 def _n_bins(k: int, p: int, n_rows: int) -> int:
-    most = _BINS[1]
+    max_bins = _BINS[1]
     if n_rows > _FEWER_BINS_FROM:
-        most = min(most, max(_FEWER_BINS, _NEAR_CELLS // k))
-    return int(np.clip(_CELLS // (k * p), _BINS[0], most))
+        max_bins = min(max_bins, max(_FEWER_BINS, _NEAR_CELLS // k))
+    return int(np.clip(_CELLS // (k * p), _BINS[0], max_bins))
 
 
 def _rows_of_bins(data: Labeled) -> int:
-    """Return the number of sampled rows for bins; the maximum if the clusters are unknown."""
+    """Return the number of rows to sample for the choice of bins."""
     if not data.n_clusters:
         return _ROWS
     n_bins = _n_bins(data.n_clusters, len(data.features), data.rows.n_rows)
@@ -81,13 +83,13 @@ def _rows_of_bins(data: Labeled) -> int:
 
 
 def _rest(moments: Floats) -> Floats:
-    """Return the moments of the rest of the rows for each label, without subtraction."""
+    """Return the moments of the rows of all other labels; differences of sums would be inexact."""
     k = moments.shape[1]
-    ahead, behind = np.zeros_like(moments), np.zeros_like(moments)
+    before, after = np.zeros_like(moments), np.zeros_like(moments)
     for c in range(1, k):
-        ahead[:, c] = merge_moments(ahead[:, c - 1], moments[:, c - 1])
-        behind[:, k - 1 - c] = merge_moments(behind[:, k - c], moments[:, k - c])
-    return merge_moments(ahead, behind)
+        before[:, c] = merge_moments(before[:, c - 1], moments[:, c - 1])
+        after[:, k - 1 - c] = merge_moments(after[:, k - c], moments[:, k - c])
+    return merge_moments(before, after)
 
 
 def _deviations(moments: Floats) -> Floats:
@@ -97,7 +99,7 @@ def _deviations(moments: Floats) -> Floats:
 
 
 def _difference(cluster: Floats, rest: Floats) -> Floats:
-    """Return the difference of the means, divided by the root of the mean of both variances."""
+    """Return the difference of the means, divided by the root of the mean variance."""
     width = np.sqrt((_deviations(cluster) ** 2 + _deviations(rest) ** 2) / 2)
     with np.errstate(invalid="ignore", divide="ignore"):
         out = np.where(cluster[1] == rest[1], 0.0, (cluster[1] - rest[1]) / width)
@@ -140,10 +142,10 @@ class Profiles:
     quantiles : ndarray of shape (k, p, 5)
         Quantiles at 5, 25, 50, 75 and 95 %.
     differences : ndarray of shape (k, p)
-        Mean minus the mean of the rest, divided by the root of the mean of both variances.
+        Mean minus the mean of the rest, divided by the root of the mean of the two variances.
     aucs, auc_errors : ndarray of shape (k, p)
-        Probability that a row of the cluster has a larger value than a row of the rest (ties
-        count half), and its maximum error due to the histograms.
+        Probability that a row of the cluster has a larger value than a row of the rest, where
+        ties count half; and the maximum error of this number, because histograms are coarse.
     nearest_rows : ndarray of shape (k, 5), int64
         Numbers of the rows nearest to the center, nearest first; -1 if there are fewer rows.
     nearest_distances : ndarray of shape (k, 5), float64
@@ -161,8 +163,7 @@ class Profiles:
     classes : list of (str or None), or None
         Class of each cluster, for models with classes.
     advice : str
-        Name of a feature with nearly all of the variance, and a recommendation to scale; empty if
-        no feature dominates.
+        Advice to scale the features if one feature has nearly all of the variance, else empty.
     are_vectors : bool
         True if the features are the values of vectors, whose single values have no meaning.
     nearest_cells : pandas.DataFrame or None
@@ -338,9 +339,9 @@ class Profiles:
         return int(matches[0])
 
     def _ranked(self, position: int) -> list[int]:
-        telling = np.nan_to_num(np.abs(self.aucs[position] - 0.5), nan=-1.0).round(6)
-        apart = np.nan_to_num(np.abs(self.differences[position]), nan=-1.0)
-        return [int(j) for j in np.lexsort((-apart, -telling))]
+        auc_ranks = np.nan_to_num(np.abs(self.aucs[position] - 0.5), nan=-1.0).round(6)
+        gaps = np.nan_to_num(np.abs(self.differences[position]), nan=-1.0)
+        return [int(j) for j in np.lexsort((-gaps, -auc_ranks))]
 
     def describe(self, label: Any, count: int = 3) -> str:
         """Describe in one line how a cluster differs from the rest.
@@ -359,19 +360,19 @@ class Profiles:
         position = self._position(label)
         if len(self.labels) == 1:
             return "the only cluster"
-        parts = []
+        phrases = []
         for j in self._ranked(position)[:count]:
             if np.isnan(self.aucs[position, j]):  # the cluster or the rest has no values
                 continue
             level = "high" if self.aucs[position, j] > 0.5 else "low"
-            parts.append(
+            phrases.append(
                 f"{self.features[j]} {level} ({self.means[position, j]:.4g}, rest "
                 f"{self.rest_means[position, j]:.4g}; AUC {self.aucs[position, j]:.3f})"
             )
-        return "; ".join(parts) or "no feature has values both here and in the rest"
+        return "; ".join(phrases) or "no feature has values both here and in the rest"
 
     def of(self, places: Sequence[int]) -> Profiles:
-        """Return the profiles of some clusters, given by their positions, in this order."""
+        """Return the profiles of the clusters at these positions, in this order."""
         positions = list(places)
         present = self.nearest_rows >= 0
         starts = np.append(0, np.cumsum(present.sum(axis=1)))
@@ -390,7 +391,7 @@ class Profiles:
         )
 
     def plot(self, ax: Any = None, colors: Sequence[str] | None = None) -> Any:
-        """Draw the profiles: spectra with their spread for scenes, else a heat map.
+        """Draw the profiles: mean spectra and deviations for scenes, else a heat map.
 
         Parameters
         ----------
@@ -434,7 +435,7 @@ class Profiles:
 
     @property
     def are_spectra(self) -> bool:
-        """True if the features are ascending wavelengths, so that means are drawn as spectra."""
+        """True if the features are ascending wavelengths, so that means are spectra."""
         return self.wavelengths is not None and bool((np.diff(self.wavelengths) > 0).all())
 
     @property
@@ -496,7 +497,7 @@ class Profiles:
         )
 
     def spot(self, position: int, i: int) -> str:
-        """Return the row or pixel that is i-th nearest to the center of a cluster, as text."""
+        """Return a text for the i-th nearest row or pixel of a cluster."""
         if self.pixels is None:
             row = str(self.nearest_rows[position, i])
             if self.nearest_cells is None:
@@ -518,8 +519,8 @@ def profiles(model: Any, X: Any, y: Any = None) -> Profiles:
     model : fitted estimator, or None
         Model whose ``predict`` returns the clusters.
     X : array-like, dask.array.Array, DataFrame, xarray.DataArray or Cube of shape (n, p)
-        Rows; NaN for missing values if the model accepts them.  A table may have more columns than
-        the fit.  Categories (also text in pandas) are described by level.
+        Rows; NaN for missing values if the model accepts them.  A table may have additional
+        columns.  Each level of a category (or of a text column in pandas) is a feature.
     y : array-like or dask.array.Array of shape (n,), optional
         Labels that replace those of the model, such as true classes: whole numbers (for NumPy
         also text), -1 for rows to ignore.
@@ -543,21 +544,22 @@ def profiles(model: Any, X: Any, y: Any = None) -> Profiles:
 
     Notes
     -----
-    *Passes*: 2.  The first computes moments and draws up to 16 384 rows, and 64 of each cluster.
-    The second computes histograms with quantiles of the sample as edges.  Labels of a lazy X are
-    predicted in both, unless X fits into memory.  *To the client*: the sample and the histograms,
-    of 2**20 cells, or 64 bins per feature and cluster if these are more.
+    *Passes*: 2.  The first computes moments and draws up to 16 384 rows, and 64 rows of each
+    cluster.  The second computes histograms, whose edges are quantiles of the sample.  Labels of a
+    lazy X are predicted in both passes, unless X fits into memory.  *To the client*: the sample and
+    the histograms, which have about 2**20 cells and at least 64 bins per feature and cluster.
 
-    *Bins*: up to 4096 per feature; from 2**17 rows on 2**13 divided by the number of clusters, but
-    at least 384.
+    *Bins*: at most 4096 per feature.  For more than 2**17 rows, at most 2**13 divided by the number
+    of clusters, or 384 if this is more.
 
     Means, deviations and ranges are exact.  Quantiles and AUC are computed from the histograms.
     They are exact for features with few different values.  For other features the error of an AUC
-    is at most ``auc_errors``: half the fraction of pairs of a row of the cluster and a row of the
-    rest that are in one bin.
+    is at most ``auc_errors``.  Consider pairs of a row of the cluster and a row of the rest: the
+    bound is half the fraction of pairs in one bin.
 
     Distances to centers use the metric and the feature weights of the model.  For models without
-    centers, and for `y`, they are distances to the mean with features in units of their deviation.
+    centers, and with `y`, distances to the mean are used, and features are divided by their
+    standard deviation.
 
     Examples
     --------
@@ -577,9 +579,9 @@ def profiles(model: Any, X: Any, y: Any = None) -> Profiles:
 def profiles_of(data: Labeled, sample: LabelSample) -> Profiles:
     """Run the second pass, and combine the results of both passes."""
     k, p = sample.missing.shape
-    if k * p * _BINS[0] > _MOST_CELLS:
+    if k * p * _BINS[0] > _MAX_CELLS:
         raise MemoryPlanError(
-            f"Histograms must take at most {_MOST_CELLS * 8 / 2**20:.0f} MiB per thread, got more "
+            f"Histograms must take at most {_MAX_CELLS * 8 / 2**20:.0f} MiB per thread, got more "
             f"for {k} clusters in {p} features. Use coarser clusters: pass their labels as y."
         )
     n_bins = _n_bins(k, p, data.rows.n_rows)
@@ -636,7 +638,7 @@ def profiles_of(data: Labeled, sample: LabelSample) -> Profiles:
 
 
 def _advice(data: Labeled, moments: Floats, bounds: Floats) -> str:
-    """Return a warning if one feature dominates distances; from moments (3, p) and bounds."""
+    """Return advice if one feature dominates distances, else an empty text."""
     if not getattr(data.model, "_depends_on_units", False):
         return ""
     varies = bounds[0].min(axis=0) < bounds[1].max(axis=0)

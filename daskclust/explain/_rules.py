@@ -22,13 +22,13 @@ from daskclust.explain.profile_reductions import LabelSample
 
 #: Number of leaves per cluster, and minimum number of leaves.
 _LEAVES_PER_CLUSTER, _MIN_LEAVES = 2, 4
-#: Maximum of sampled rows x features x clusters for which rules are computed without a request:
-#: about ten seconds, or minutes if clusters overlap and the tree is deep.
+#: Maximum product of sampled rows, features and clusters for which `explained` computes rules.  The
+#: time is about ten seconds, or minutes if clusters overlap and the tree is deep.
 _MAX_AUTOMATIC = 10**9
 
 
 class Interval(NamedTuple):
-    """Values of a feature in a leaf: above `low`, at most `high`; infinite if unbounded."""
+    """Interval of a feature in a leaf: values above `low` and at most `high`."""
 
     feature: str
     low: float
@@ -53,9 +53,9 @@ class Rule:
     cluster : str
         Name of the cluster that the leaf predicts.
     intervals : list of named tuples (feature, low, high, or_missing)
-        Conditions of the leaf, which all hold: ``low < value <= high``, for values in float32.
+        Conditions of the leaf: ``low < value <= high``, for values in float32.
     rows : int
-        Rows in the leaf.
+        Number of rows in the leaf.
     precision : float
         Fraction of these rows that belong to the cluster.
     """
@@ -103,21 +103,25 @@ class Rules:
 
     @property
     def recalls(self) -> Floats:
-        """Fraction of the rows of each cluster for which the rules predict this cluster."""
+        """Fraction of the rows of each cluster that the rules assign to this cluster."""
         return np.asarray(self.counts.diagonal() / self.counts.sum(axis=1))
 
     @property
     def fidelity(self) -> float:
-        """Fraction of all rows for which the rules predict their cluster."""
+        """Fraction of all rows that the rules assign to their cluster."""
         return float(self.counts.trace() / self.counts.sum())
 
     @property
     def without_rule(self) -> list[tuple[str, str, float]]:
-        """Clusters without a rule, the cluster mostly predicted instead, and its fraction."""
+        """Clusters without a rule: name, most frequent prediction and its fraction."""
         absent = np.flatnonzero(self.counts.sum(axis=0) == 0)
-        most, sizes = self.counts.argmax(axis=1), self.counts.sum(axis=1)
+        predicted, sizes = self.counts.argmax(axis=1), self.counts.sum(axis=1)
         return [
-            (self.names[c], self.names[most[c]], float(self.counts[c, most[c]] / sizes[c]))
+            (
+                self.names[c],
+                self.names[predicted[c]],
+                float(self.counts[c, predicted[c]] / sizes[c]),
+            )
             for c in absent.tolist()
         ]
 
@@ -134,7 +138,7 @@ class Rules:
         return "\n".join([*lines, *self._absences()])
 
     def _absences(self) -> list[str]:
-        """Explain for each cluster without a rule why, and which rules apply to its rows."""
+        """Explain why clusters have no rule, and which rules apply to their rows."""
         why = f"in the sampled {self.things} it is not the largest cluster of any of the "
         return [
             f"{name}: no rule, because {why}{len(self.rules)} leaves; {share:.1%} of its "
@@ -183,9 +187,10 @@ class Rules:
 
 
 class Split(NamedTuple):
-    """Split on the path to a leaf: `is_below` takes values up to the threshold, else above it.
+    """Split on the path to a leaf.
 
-    `takes_missing` is True if the split takes missing values.
+    The path continues with values up to the threshold if `is_below`, else with values above it, and
+    with missing values if `takes_missing`.
     """
 
     feature: int
@@ -196,7 +201,7 @@ class Split(NamedTuple):
 
 @dataclass(frozen=True)
 class _Leaves:
-    """Function that returns the number of the leaf of each row; it is sent to workers."""
+    """Function that returns the number of the leaf of each row."""
 
     tree: Any
     leaves: Ints
@@ -240,15 +245,15 @@ def rules(model: Any, X: Any, y: Any = None, max_leaves: int | None = None) -> R
 
     Notes
     -----
-    *Passes*: 2.  The first draws rows, and scikit-learn grows the tree on these rows, each weighted
-    by the number of rows it represents.  The second counts over all rows how often the tree is
-    correct.  Labels of a lazy X are predicted in both.
+    *Passes*: 2.  The first draws rows.  scikit-learn fits the tree to these rows, each with the
+    number of rows that it represents as its weight.  The second pass counts the rows that the tree
+    assigns to their cluster.  Labels of a lazy X are predicted in both passes.
 
-    A leaf predicts the largest cluster among its sampled rows.  A cluster that overlaps with larger
-    ones may therefore have no rule, and the result names it.  More leaves may help.
+    A leaf predicts the largest cluster among its sampled rows.  So a cluster that overlaps with
+    larger clusters may have no rule, and the result names it.  More leaves may help.
 
-    *Cost*: each level of the tree takes sampled rows x features x clusters operations, which is
-    minutes for a thousand clusters of embeddings.
+    *Cost*: each level of the tree takes time proportional to the product of sampled rows, features
+    and clusters, which is minutes for a thousand clusters of embeddings.
 
     Examples
     --------
@@ -270,16 +275,16 @@ def rules(model: Any, X: Any, y: Any = None, max_leaves: int | None = None) -> R
 
 
 def rules_of(data: Labeled, sample: LabelSample, max_leaves: int | None = None) -> Rules:
-    """Grow the tree on a sample, and count over all rows how often it is correct."""
+    """Fit the tree to a sample, and count the rows that it assigns to their cluster."""
     k = len(sample.labels)
     if k < 2:
         raise ValueError("X must have rows of at least 2 clusters for rules, got rows of 1.")
-    most = (
+    n_leaves = (
         max(_LEAVES_PER_CLUSTER * k, _MIN_LEAVES)
         if max_leaves is None
         else min(max_leaves, len(sample.rows))
     )
-    tree = DecisionTreeClassifier(max_leaf_nodes=most, random_state=0)
+    tree = DecisionTreeClassifier(max_leaf_nodes=n_leaves, random_state=0)
     index = np.searchsorted(sample.labels, sample.rows["label"])
     # Each sampled row represents the rows of its label divided by the sampled rows of the label.
     weights = np.asarray(sample.weights / np.bincount(index, minlength=k))[index]
@@ -293,28 +298,28 @@ def rules_of(data: Labeled, sample: LabelSample, max_leaves: int | None = None) 
     counts = np.zeros((len(leaves), k), np.int64)
     counts[table[:, 0], np.searchsorted(sample.labels, table[:, 1])] = table[:, 2]
     names = [data.name(int(label)) for label in sample.labels]
-    gapped = sample.missing.sum(axis=0) > 0
+    has_missing = sample.missing.sum(axis=0) > 0
     things = "rows" if data.cube is None else "pixels"
-    return _read(tree, leaves, counts, names, data.features, gapped, things)
+    return _rules_of_tree(tree, leaves, counts, names, data.features, has_missing, things)
 
 
-def _read(
+def _rules_of_tree(
     tree: Any,
     leaves: Ints,
     counts: Ints,
     names: list[str],
     features: list[str],
-    gapped: Bools,
+    has_missing: Bools,
     things: str,
 ) -> Rules:
     paths = _paths(tree.tree_)
     chosen = tree.tree_.value[leaves, 0].argmax(axis=1)
-    right = counts[np.arange(len(leaves)), chosen]
+    correct = counts[np.arange(len(leaves)), chosen]
     sizes = counts.sum(axis=1)
     leaf_rules = []
     for i, leaf in enumerate(leaves):
-        intervals = _intervals(paths[int(leaf)], features, gapped)
-        precision = float(right[i] / sizes[i]) if sizes[i] else float("nan")
+        intervals = _intervals(paths[int(leaf)], features, has_missing)
+        precision = float(correct[i] / sizes[i]) if sizes[i] else float("nan")
         leaf_rules.append(Rule(names[chosen[i]], intervals, int(sizes[i]), precision))
     order = sorted(range(len(leaf_rules)), key=lambda i: (int(chosen[i]), -leaf_rules[i].rows))
     confusion = np.zeros((len(names), len(names)), np.int64)
@@ -333,14 +338,14 @@ def _paths(tree: Any) -> dict[int, list[Split]]:
             paths[node] = path
             continue
         feature, threshold = int(tree.feature[node]), float(tree.threshold[node])
-        gaps = bool(tree.missing_go_to_left[node])
-        stack.append((left, [*path, Split(feature, threshold, True, gaps)]))
-        stack.append((right, [*path, Split(feature, threshold, False, not gaps)]))
+        missing_go_left = bool(tree.missing_go_to_left[node])
+        stack.append((left, [*path, Split(feature, threshold, True, missing_go_left)]))
+        stack.append((right, [*path, Split(feature, threshold, False, not missing_go_left)]))
     return paths
 
 
-def _intervals(path: list[Split], features: list[str], gapped: Bools) -> list[Interval]:
-    """Join the splits of each feature to one interval."""
+def _intervals(path: list[Split], features: list[str], has_missing: Bools) -> list[Interval]:
+    """Combine the splits of each feature to one interval."""
     bounds: dict[int, tuple[float, float]] = {}
     with_missing: dict[int, bool] = {}
     for step in path:
@@ -351,7 +356,7 @@ def _intervals(path: list[Split], features: list[str], gapped: Bools) -> list[In
             bounds[step.feature] = (max(low, step.threshold), high)
         with_missing[step.feature] = with_missing.get(step.feature, True) and step.takes_missing
     return [
-        Interval(features[number], low, high, bool(gapped[number] and with_missing[number]))
+        Interval(features[number], low, high, bool(has_missing[number] and with_missing[number]))
         for number, (low, high) in bounds.items()
     ]
 
@@ -366,9 +371,9 @@ def explained(
 ) -> tuple[Profiles, Rules | str]:
     """Return profiles and rules together, in three passes.
 
-    `labels` replace the predictions of the model for X.  If rules cannot be computed, a text with
-    the reason replaces them: for one cluster, for vectors, whose single values have no meaning, and
-    (with a warning) if they take too long.
+    `labels` replace the predictions of the model for X.  There are no rules, but a text with the
+    reason, for one cluster, for vectors (their single values have no meaning), and if rules would
+    take too long.  In the last case the text is also a warning.
     """
     data = open_labeled(model, X, features=features, predicted=labels)
     sample = sample_labeled(data)

@@ -1,4 +1,4 @@
-"""Kernels of profiles: moments and histograms of every feature by label, without missing values."""
+"""Kernels of profiles: moments and histograms of the observed values, by feature and label."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from daskclust.core.array_types import Array, Bools, Floats, Ints
 from daskclust.core.kernels.compiling import compiled, read_only
 from daskclust.core.kernels.nearest.row_loops import add_moments, row_distance
 
-#: Number of equal cells per feature, which speed up the search for a bin.
+#: Number of cells of equal width per feature.  They speed up the search for a bin.
 _CELLS = 4096
-#: Conditions for moving edges to the ends of cells, which makes the search unnecessary: minimum
-#: number of edges, maximum error of an AUC, and maximum growth of this error if it is larger.
+#: Conditions for moving edges to the ends of cells, so that no search is needed: minimum number of
+#: edges, maximum error of an AUC, and maximum growth of this error if it is larger.
 _MIN_EDGES, _SMALL_ERROR, _GROWTH = 16, 1.2e-3, 1.3
-#: Maximum number of values, and of rows, whose cells are computed at a time.
+#: Maximum number of values and maximum number of rows whose cells are computed together.
 _TILE, _TILE_ROWS = 2**18, 4096
-#: Cells per cache line; mask of the first of four cells, and its number of bits.
+#: Number of cells per cache line; mask and number of bits of one of four cells in a number.
 _LINE, _LOW, _BITS = 32, np.uint64(0xFFFF), np.uint64(16)
-#: Rows that are counted at a time; maximum count per label in two-byte numbers, which stay in the
+#: Number of rows that are counted together; maximum count per label.  Two-byte counts stay in the
 #: first-level cache.
 _COUNTED_ROWS, _MAX_COUNT = 15 * 2**12, 2**16 - 1
-#: Vector width to which moments are padded, in numbers.
+#: Number of features to a multiple of which moments are padded, for vector instructions.
 _VECTOR = 8
-#: Bytes of the rows that are sorted by label at a time, so that they stay in the second-level cache
-#: together with the next rows.
+#: Bytes of the rows that are sorted by label together: they and the next rows fit the second-level
+#: cache.
 _SORTED_BYTES = 3 * 2**17
 #: Fraction of the bins that follow the quantiles of single labels.
 _LABEL_BINS = 0.25
@@ -68,7 +68,7 @@ def _moments(x, index, weights, weighted, sizes, moments, bounds, missing):  # p
 
 @compiled(counted=False)
 def _complete_moments(x, index, sizes, facts, order, ends):  # pragma: no cover
-    """Compute moments of unweighted rows without missing values; else sums are not finite."""
+    """Compute moments of unweighted rows.  Missing values make the sums NaN."""
     for begin in range(0, x.shape[0], order.size):
         count = min(order.size, x.shape[0] - begin)
         # Rows are visited label by label, so that the moments of a label stay in registers.
@@ -98,10 +98,9 @@ def value_moments(
 ) -> tuple[Floats, Floats, Floats, Floats]:
     """Return moments, range and missing values of each feature, by label in [0, k).
 
-    Rows with other labels are ignored, and so are columns after ``n_features`` (a slice would not
-    be contiguous).  The results are the weight of the rows (k,); weight, mean and squared
-    deviations (3, k, p) of the values; the smallest and largest value (2, k, p), infinite without
-    values; and the weight of the missing values (k, p).
+    Rows with other labels and columns after ``n_features`` are ignored.  The results are the weight
+    of the rows (k,); weight, mean and sum of squared deviations of the values (3, k, p); minimum
+    and maximum (2, k, p), infinite without values; and the weight of the missing values (k, p).
     """
     p = x.shape[1] if n_features is None else n_features
     x, index, weights = _kernel_arguments(x, index, weight)
@@ -122,7 +121,7 @@ def value_moments(
         sizes[:] = 0.0
         _moments(x, index, weights, weight is not None, sizes, totals, bounds, missing)
         total, sums, squares, origin = totals
-    # Infinities are detected by the range, after all rows are read.
+    # The caller detects infinite values by the range.
     with np.errstate(invalid="ignore", over="ignore"):
         shift = np.divide(sums, total, out=np.zeros_like(total), where=total > 0)
         deviation = np.maximum(squares - sums * shift, 0.0)
@@ -133,10 +132,10 @@ def value_moments(
 class Bins:
     """Bins of each feature: bin b contains the values in ``(edges[b - 1], edges[b]]``.
 
-    ``edges`` (p, m) ascend and are filled up with infinity.  A grid of equal cells speeds up the
-    search: value v is in cell ``(v - low) * scale``, and ``starts`` and ``stops`` (p, cells) are
+    ``edges`` (p, m) ascend, and infinity pads the shorter rows.  Cells of equal width speed up the
+    search.  Value v is in cell ``(v - low) * scale``, and ``starts`` and ``stops`` (p, cells) are
     the first and last bin of the values of each cell.  ``plain`` (p,) is True if edges were moved
-    to the ends of cells, so that no search is necessary.  A last cell is for missing values.
+    to the ends of cells, so that no search is needed.  The last cell is for missing values.
     """
 
     edges: Array
@@ -151,7 +150,7 @@ class Bins:
         return self.edges.shape[1] + 1
 
     def single(self) -> Bools:
-        """Return a mask (p, bins) of the bins that can contain a single value only."""
+        """Return a mask (p, bins) of the bins that can contain only one value."""
         edges = self.edges
         out = np.zeros((len(edges), self.count), bool)
         with np.errstate(invalid="ignore", over="ignore"):
@@ -190,26 +189,27 @@ def _distinct(ordered: Array) -> Array:
     return ordered[first]
 
 
-def _edges(sampled: Array, fine: Array, values: Array, most: int) -> Array:
+def _edges(sampled: Array, fine: Array, values: Array, max_edges: int) -> Array:
     """Choose edges from sorted sampled values, ``fine`` values of labels, and all values."""
     below, distinct = sampled.dtype.type(-np.inf), _distinct(sampled)
-    if 2 * len(distinct) <= most:
+    if 2 * len(distinct) <= max_edges:
         distinct = np.unique(values[~np.isnan(values)])
-    if 2 * len(distinct) <= most:
-        # Each value has its own bin, so that ties are counted as ties.
+    if 2 * len(distinct) <= max_edges:
+        # Each value has its own bin, so that ties are exact.
         return np.unique(np.concatenate([distinct, np.nextafter(distinct, below)]))
     fine = _distinct(np.sort(fine))
-    # A value that many rows share has its own bin.
-    rough = _spread(sampled, (most - len(fine)) // 2 * 2)
+    # A value that many rows have in common gets its own bin.
+    rough = _spread(sampled, (max_edges - len(fine)) // 2 * 2)
     heavy = _distinct(rough[1:][rough[1:] == rough[:-1]])
     edges = _distinct(np.sort(np.concatenate([fine, rough, np.nextafter(heavy, below)])))
-    return edges if len(edges) <= most else _distinct(_spread(edges, most))
+    return edges if len(edges) <= max_edges else _distinct(_spread(edges, max_edges))
 
 
-def choose_bins(x: Array, labels: Ints, uniform: Bools, most: int) -> Bins:
-    """Choose up to ``most`` bins with about equal numbers of rows from a sample.
+def choose_bins(x: Array, labels: Ints, uniform: Bools, max_bins: int) -> Bins:
+    """Choose at most ``max_bins`` bins per feature, with about equal numbers of sampled rows.
 
-    ``uniform`` is True for rows drawn with equal probability; other rows represent small labels.
+    ``uniform`` is True for rows that were drawn with equal probability.  Other rows were added for
+    small labels.
     """
     p = x.shape[1]
     # Values of a feature are contiguous, and the rows of each label follow one another.
@@ -218,16 +218,18 @@ def choose_bins(x: Array, labels: Ints, uniform: Bools, most: int) -> Bins:
     first = np.searchsorted(owners, np.arange(len(names) + 1))
     columns, uniform = np.ascontiguousarray(x[order].T), uniform[order]
     sampled = _ascending(columns[:, uniform])
-    each = int((most - 1) * _LABEL_BINS) // max(len(names), 1)
-    values_of_labels = [_spreads(columns[:, i:j], each) for i, j in pairwise(first)]
+    n_per_label = int((max_bins - 1) * _LABEL_BINS) // max(len(names), 1)
+    values_of_labels = [_spreads(columns[:, i:j], n_per_label) for i, j in pairwise(first)]
     fine = (
         [np.concatenate([values[j] for values in values_of_labels]) for j in range(p)]
         if values_of_labels
         else columns
     )
-    chosen = [_edges(*edges_of, most - 1) for edges_of in zip(sampled, fine, columns, strict=True)]
+    chosen = [
+        _edges(*edges_of, max_bins - 1) for edges_of in zip(sampled, fine, columns, strict=True)
+    ]
     # A part of the sample, with all rows of small clusters, is used to estimate errors.
-    checked = np.flatnonzero(~uniform | (order % 4 == 0))
+    tested = np.flatnonzero(~uniform | (order % 4 == 0))
     edges = np.full((p, max(len(e) for e in chosen)), np.inf, x.dtype)
     low, scale, plain = np.zeros(p), np.zeros(p), np.zeros(p, bool)
     for j, edges_of in enumerate(chosen):
@@ -238,21 +240,26 @@ def choose_bins(x: Array, labels: Ints, uniform: Bools, most: int) -> Bins:
                 cells_per_unit = np.float64(_CELLS) / width if width > 0 else 0.0
             scale[j] = cells_per_unit if np.isfinite(cells_per_unit) else 0.0
     with np.errstate(invalid="ignore", over="ignore"):
-        alone = np.diff(edges, axis=1, prepend=-np.inf) <= np.spacing(np.abs(edges))
+        is_single = np.diff(edges, axis=1, prepend=-np.inf) <= np.spacing(np.abs(edges))
     # First and last bin of each cell; a last cell is for missing values.
     starts, stops = np.zeros((2, p, _CELLS + 1), np.uint16)
     starts[:, -1] = stops[:, -1] = edges.shape[1] + 1
     grid = edges, low, scale, starts, stops, plain
     lengths = np.array([len(edges_of) for edges_of in chosen])
     _move_edges(
-        grid, lengths, alone, np.ascontiguousarray(columns[:, checked]), owners[checked], len(names)
+        grid,
+        lengths,
+        is_single,
+        np.ascontiguousarray(columns[:, tested]),
+        owners[tested],
+        len(names),
     )
     return Bins(*grid)
 
 
 @compiled()
-def _move_edges(grid, lengths, alone, columns, owners, n_labels):  # pragma: no cover
-    """Compute the bins of all cells; move edges to the ends of cells if the error stays small."""
+def _move_edges(grid, lengths, is_single, columns, owners, n_labels):  # pragma: no cover
+    """Compute the bins of all cells.  Move edges to the ends of cells if the error stays small."""
     edges, low, scale, starts, stops, plain = grid
     p, n_cells, n = starts.shape[0], starts.shape[1] - 1, owners.size
     inside, moved = np.empty(n_cells, np.int64), np.empty(n_cells, np.int64)
@@ -274,7 +281,7 @@ def _move_edges(grid, lengths, alone, columns, owners, n_labels):  # pragma: no 
         for i in range(n):
             v = columns[j, i]
             bins[i] = moved[_cell(v, low[j], scale[j])] if v == v else -1
-        hidden = _hidden(bins, owners, counts, table)
+        hidden = _auc_error(bins, owners, counts, table)
         if hidden > _SMALL_ERROR:
             for i in range(n):
                 v = columns[j, i]
@@ -284,8 +291,8 @@ def _move_edges(grid, lengths, alone, columns, owners, n_labels):  # pragma: no 
                     while bins[i] < stops[j, cell] and edges[j, bins[i]] < v:
                         bins[i] += 1
             for e in range(lengths[j]):
-                counts[e] = 0.0 if alone[j, e] else 1.0
-            if hidden > _GROWTH * _hidden(bins, owners, counts, table):
+                counts[e] = 0.0 if is_single[j, e] else 1.0
+            if hidden > _GROWTH * _auc_error(bins, owners, counts, table):
                 continue
         plain[j] = True
         edges[j] = np.inf
@@ -302,10 +309,10 @@ def _cell(value, low, scale):  # pragma: no cover
 
 
 @compiled()
-def _hidden(bins, owners, counts, table):  # pragma: no cover
-    """Estimate the largest error of an AUC: half the pairs of a row and any other row in one bin.
+def _auc_error(bins, owners, counts, table):  # pragma: no cover
+    """Estimate the largest error of an AUC: half the fraction of pairs of rows in one bin.
 
-    A row in bin b counts ``counts[b]``; rows with a negative bin are ignored.
+    A row in bin b counts ``counts[b]``.  Rows with a negative bin are ignored.
     """
     sizes, totals = np.zeros(table.shape[0]), np.zeros(table.shape[1])
     n, worst = 0, 0.0
@@ -346,9 +353,9 @@ def _distances(x, index, centers, weights, p, out):  # pragma: no cover
 
 
 def own_squared(x: Array, index: Ints, centers: Floats, weights: Floats | None) -> Floats:
-    """Return squared distances of rows to their own centers, over observed values.
+    """Return squared distances of rows to their centers, computed from observed values.
 
-    The distance is infinite for rows without any value.
+    The distance of a row without values is infinite.
     """
     p, n_extra = centers.shape[1], x.shape[1] - centers.shape[1]
     factors = np.ones(p) if weights is None else np.asarray(weights, np.float64)
@@ -365,9 +372,9 @@ def _fill(x, index, weights, weighted, grid, buffers, out):  # pragma: no cover
     cells, fours, rows, ends = buffers
     p, n_cells = starts.shape[0], starts.shape[1] - 1
     last, missing = np.float64(n_cells - 1), np.int16(n_cells)
-    width, ignored, one = out.shape[2], out.shape[1] - 1, np.uint16(1)
-    # Cells of a tile are computed row by row.  Then they are counted by feature and label, so that
-    # the counts stay in the cache.
+    width, ignored, count_one = out.shape[2], out.shape[1] - 1, np.uint16(1)
+    # The cells of a tile are computed row by row, and then counted by feature and label.  So the
+    # counts stay in the cache.
     for begin in range(0, x.shape[0], cells.shape[0]):
         end = min(begin + cells.shape[0], x.shape[0])
         ends[:] = 0
@@ -401,10 +408,10 @@ def _fill(x, index, weights, weighted, grid, buffers, out):  # pragma: no cover
                     label_counts2, label_counts3 = counts2[base:], counts3[base:]
                     for position in range(ends[c], ends[c + 1]):
                         four = fours[position, j // 4]
-                        label_counts_[firsts[four & _LOW]] += one
-                        label_counts1[firsts1[(four >> _BITS) & _LOW]] += one
-                        label_counts2[firsts2[(four >> (_BITS + _BITS)) & _LOW]] += one
-                        label_counts3[firsts3[four >> (_BITS + _BITS + _BITS)]] += one
+                        label_counts_[firsts[four & _LOW]] += count_one
+                        label_counts1[firsts1[(four >> _BITS) & _LOW]] += count_one
+                        label_counts2[firsts2[(four >> (_BITS + _BITS)) & _LOW]] += count_one
+                        label_counts3[firsts3[four >> (_BITS + _BITS + _BITS)]] += count_one
                 continue
             lasts, limits = stops[j], edges[j]
             for c in range(ignored + 1):
@@ -421,11 +428,11 @@ def _fill(x, index, weights, weighted, grid, buffers, out):  # pragma: no cover
                                 first = middle + 1
                             else:
                                 stop = middle
-                    label_counts_[first] += weights[rows[position]] if weighted else one
+                    label_counts_[first] += weights[rows[position]] if weighted else count_one
 
 
 @compiled()
-def _move(counts, total):  # pragma: no cover
+def _move_counts(counts, total):  # pragma: no cover
     for i in range(len(counts)):
         total[i] += counts[i]
         counts[i] = 0
@@ -436,7 +443,7 @@ def fill_histograms(
 ) -> Array:
     """Count the values of each feature by label and bin, as (p, k, bins.count)."""
     p, n_bins = len(bins.edges), bins.count
-    # One more label for ignored rows, one more bin for missing values.
+    # There is an additional label for ignored rows, and an additional bin for missing values.
     shape = p, k + 1, n_bins + 1
     counts = np.zeros(shape, np.uint16 if weight is None else np.float64)
     out = counts
@@ -444,7 +451,8 @@ def fill_histograms(
     x, index, weights = _kernel_arguments(x, index, weight)
     weighted = weight is not None
     rows = int(np.clip(_TILE // max(p, 1), 64, _TILE_ROWS))
-    # Rows of cells fill cache lines; the byte order makes four cells one number on any machine.
+    # Rows of cells fill cache lines.  With this byte order, four cells are one number on any
+    # machine.
     cells = np.zeros((rows, -(-p // _LINE) * _LINE), "<i2")
     buffers = cells, cells.view("<u8"), np.empty(rows, np.int64), np.empty(k + 3, np.int64)
     counted = np.zeros(k + 1, np.int64)
@@ -453,7 +461,7 @@ def fill_histograms(
         new_counts = label_counts(index[rows_of_part], -1, k - 1)
         if not weighted and (counted + new_counts).max() > _MAX_COUNT:
             out = np.zeros(shape, dtype) if out is counts else out
-            _move(counts.reshape(-1), out.reshape(-1))
+            _move_counts(counts.reshape(-1), out.reshape(-1))
             counted[:] = 0
         counted += new_counts
         _fill(
@@ -466,7 +474,7 @@ def fill_histograms(
             counts,
         )
     if out is not counts:
-        _move(counts.reshape(-1), out.reshape(-1))
+        _move_counts(counts.reshape(-1), out.reshape(-1))
     return out[:, :k, :n_bins].astype(dtype)
 
 
@@ -492,9 +500,10 @@ def _areas(counts, single, areas, errors):  # pragma: no cover
 
 
 def rank_areas(counts: Floats, single: Bools) -> tuple[Floats, Floats]:
-    """Return the AUC of each label against the rest, and its maximum error, (k, p) with NaN.
+    """Return the AUC of each label against the rest, and its maximum error: (k, p), possibly NaN.
 
-    ``counts`` (p, k, bins); rows in a bin with a single value, ``single`` (p, bins), are tied.
+    ``counts`` are (p, k, bins).  ``single`` (p, bins) marks bins with one value, whose rows are
+    tied.
     """
     areas, errors = np.full((2, counts.shape[1], counts.shape[0]), np.nan)
     _areas(counts, single, areas, errors)
@@ -538,7 +547,7 @@ def _quantiles(counts, edges, single, bounds, shares, out):  # pragma: no cover
 def histogram_quantiles(
     counts: Floats, bins: Bins, bounds: Floats, shares: Sequence[float]
 ) -> Floats:
-    """Return interpolated quantiles (k, p, shares); NaN without values or with a single bin."""
+    """Return interpolated quantiles (k, p, shares); NaN without values, or if there is one bin."""
     out = np.full((counts.shape[1], counts.shape[0], len(shares)), np.nan)
     if bins.count > 1:
         edges = bins.edges.astype(np.float64)
@@ -565,7 +574,7 @@ def _smallest(keys, index, best, positions):  # pragma: no cover
 def smallest_of_each(keys: Floats, index: Ints, k: int, count: int) -> Ints:
     """Return positions (k, count) of the rows with the smallest finite keys of each label.
 
-    Equal keys are in row order; -1 fills up labels with fewer rows.
+    Rows with equal keys are in row order.  -1 stands for missing rows of small labels.
 
     >>> smallest_of_each(np.array([2.0, 1.0, 1.0, 0.0]), np.array([0, 0, 0, 1]), 2, 2).tolist()
     [[1, 2], [3, -1]]
@@ -598,10 +607,11 @@ def _merge(labels, keys, rows, n_first, share, each, out):  # pragma: no cover
 def merged_order(
     labels: Ints, keys: Floats, rows: Ints, n_first: int, share: float, each: int
 ) -> Ints:
-    """Merge two samples, each sorted by label, key and row number; return the sorted positions.
+    """Merge two samples that are sorted by label, key and row number.
 
-    The first ``n_first`` rows are the first sample.  The result contains rows with keys of at most
-    ``share``, and the rows with the ``each`` smallest keys of each label.
+    The first ``n_first`` rows are the first sample.  The result has the sorted positions of the
+    rows with keys of at most ``share``, and of the ``each`` rows with the smallest keys of each
+    label.
     """
     out = np.empty(len(labels), np.int64)
     return out[: _merge(labels, keys, rows, n_first, share, each, out)]
@@ -627,7 +637,7 @@ def _number(labels, low, table, index):  # pragma: no cover
 
 
 def label_positions(labels: Ints, sorted_labels: Ints) -> Array:
-    """Return positions of labels in a sorted, dense array of labels, int32; -1 for others."""
+    """Return positions of labels in a sorted array of labels with a small range (int32), or -1."""
     table = np.full(int(sorted_labels[-1] - sorted_labels[0]) + 1, -1)
     table[sorted_labels - sorted_labels[0]] = np.arange(len(sorted_labels))
     index = np.empty(len(labels), np.int32)

@@ -25,12 +25,12 @@ from daskclust.explain.profile_kernels import (
     value_moments,
 )
 
-#: Range of labels from which they are sorted instead of counted.
-_FAR = 2**16
+#: Range of labels (largest minus smallest) from which they are sorted and not counted by number.
+_WIDE_RANGE = 2**16
 
 
-#: Labels of all rows, or a function of a chunk and the number of its first row that returns labels
-#: and squared distances to the centers.
+#: Labels of all rows, or a function of a chunk and its first row number.  The function returns
+#: labels and squared distances to the centers.
 LabelsOfRows = Ints | Callable[[Array, int], tuple[Array, Floats]] | None
 #: Labels of a block, and squared distances if they were computed.
 _Labeled = tuple[Array, Floats | None]
@@ -38,11 +38,11 @@ _Labeled = tuple[Array, Floats | None]
 
 @dataclass(frozen=True)
 class LabelSampleRequest:
-    """Request for the moments of each label, and for a sample of the rows.
+    """State of the pass that computes the moments of each label and draws a sample of the rows.
 
     The sample contains a fraction `share` of the rows, and at least `each` rows of each label.
-    Labels are in an additional last column, or in `of_rows`: labels of all rows, or a function
-    ``of_rows(x, start)`` whose results are carried to the second pass.
+    Labels are in an additional last column, or in `of_rows` (see :data:`LabelsOfRows`).  Blocks
+    carry computed labels to the second pass.
     """
 
     n_features: int
@@ -56,9 +56,10 @@ class LabelSampleRequest:
 class LabelSample(NamedTuple):
     """Result of the first pass, for the m labels that occur, sorted.
 
-    `moments` (3, m, p): weight, mean and squared deviations of the observed values. `bounds`
-    (2, m, p), `missing` (m, p). `rows`: the sample (``label``, ``key``, ``row``, ``x``); rows with
-    a key of at most `share` are drawn independently of their label. `label_cache`: labels by block.
+    `moments` (3, m, p) are weight, mean and sum of squared deviations of the observed values.
+    `bounds` (2, m, p) are minimum and maximum, and `missing` (m, p) the weight of missing values.
+    `rows` is the sample (``label``, ``key``, ``row``, ``x``); rows with a key of at most `share`
+    are drawn independently of their label.  `label_cache` are labels by block.
     """
 
     labels: Ints
@@ -159,17 +160,17 @@ def _to_store(labeled: _Labeled, of_rows: LabelsOfRows) -> _Labeled | None:
 
 
 def _occurring(labels: Ints) -> Ints:
-    low, high = (int(labels.min()), int(labels.max())) if len(labels) else (0, _FAR)
-    if high - low >= _FAR:
+    low, high = (int(labels.min()), int(labels.max())) if len(labels) else (0, _WIDE_RANGE)
+    if high - low >= _WIDE_RANGE:
         return np.unique(labels)
     return np.flatnonzero(label_counts(labels, low, high)) + low
 
 
 def _positions(labels: Ints, sorted_labels: Ints) -> Array:
-    """Return positions of labels in a sorted array of labels, int32; -1 for others."""
+    """Return positions of labels in a sorted array of labels (int32), or -1."""
     if not len(sorted_labels):
         return np.full(len(labels), -1, np.int32)
-    if sorted_labels[-1] - sorted_labels[0] >= _FAR:
+    if sorted_labels[-1] - sorted_labels[0] >= _WIDE_RANGE:
         index = np.minimum(np.searchsorted(sorted_labels, labels), len(sorted_labels) - 1)
         return np.where(sorted_labels[index] == labels, index, -1).astype(np.int32)
     return label_positions(labels, sorted_labels)
@@ -191,9 +192,10 @@ def _check_finite(rows: RowBlock, x: Array, index: Ints) -> None:
 def _candidates(
     rows: RowBlock, index: Ints, k: int, state: LabelSampleRequest
 ) -> tuple[Ints, Floats]:
-    """Return positions and keys of all rows that may be drawn, and of a few other rows."""
+    """Return positions and keys of the rows that may be in the sample."""
     counts = label_counts(index, -1, k - 1)[1:]
-    # Twice the required number is mostly enough for each label; else all its rows are drawn.
+    # Twice the required number usually suffices for a label.  Otherwise all its rows are
+    # candidates.
     limits = np.append(np.maximum(2.0 * state.each / np.maximum(counts, 1), state.share), -1.0)
     near, keys = low_draws(state.seed, rows.runs, index, limits)
     short = np.bincount(index[near], minlength=k) < np.minimum(counts, state.each)
@@ -209,14 +211,14 @@ def _sample_block(
     p = state.n_features
     features, labeled = _split(rows, state.of_rows, stored)
     labels = labeled[0]
-    counting = np.ones(len(labels), bool) if rows.weight is None else rows.weight > 0
+    is_counted = np.ones(len(labels), bool) if rows.weight is None else rows.weight > 0
     if state.ignored is not None:
-        counting &= labels != state.ignored
-    all_count = bool(counting.all())
-    occurring = _occurring(labels if all_count else labels[counting])
+        is_counted &= labels != state.ignored
+    all_count = bool(is_counted.all())
+    occurring = _occurring(labels if all_count else labels[is_counted])
     index = _positions(labels, occurring)
     if not all_count:
-        index[~counting] = -1
+        index[~is_counted] = -1
     fields = _sample_fields(state)
     facts = fields["facts"].identity()
     for chunk in rows.slices():
@@ -234,18 +236,18 @@ def _sample_block(
         if not np.isfinite(moments).all() or np.isinf(bounds[:, moments[0] > 0]).any():
             _check_finite(rows, features.x, index)
             raise ValueError(
-                "X must have values whose squares are finite, got larger ones. Replace them by NaN "
-                "if they stand for missing values, else rescale X."
+                "X must have values whose squares are finite, got larger values. Replace them by "
+                "NaN if they stand for missing values, else rescale X."
             )
         facts = _merge_facts(facts, chunk_facts[chunk_facts["weight"] > 0])
     chosen, keys = _candidates(rows, index, len(occurring), state)
     # Rows are in row order, so equal keys stay in row order.
     order = np.lexsort((keys, labels[chosen]))
     chosen, keys = chosen[order], keys[order]
-    order_kept = merged_order(labels[chosen], keys, chosen, len(chosen), state.share, state.each)
-    chosen = chosen[order_kept]
+    drawn = merged_order(labels[chosen], keys, chosen, len(chosen), state.share, state.each)
+    chosen = chosen[drawn]
     sample = np.empty(len(chosen), _sample_dtype(p))
-    sample["label"], sample["key"] = labels[chosen], keys[order_kept]
+    sample["label"], sample["key"] = labels[chosen], keys[drawn]
     sample["row"] = rows.numbers(chosen)
     sample["x"] = features.x[chosen]
     return {"facts": facts, "sample": sample}, _to_store(labeled, state.of_rows)
@@ -272,10 +274,11 @@ LABEL_SAMPLE = Reduction(
 
 @dataclass(frozen=True)
 class CenterDistances:
-    """Centers of the clusters in the space of the `metric`: `centers` (k, q), NaN if unknown.
+    """Centers of the clusters, and how distances to them are measured.
 
-    `weights` (q,): weights of the squared distance. `is_of_labels`: True if these distances also
-    determined the labels.
+    `centers` (k, q) are in the space to which `metric` maps rows, and NaN if they are unknown.
+    `weights` (q,) are factors of squared differences.  `is_of_labels` is True if the model used
+    the same distances for the labels.
     """
 
     centers: Floats
@@ -284,7 +287,7 @@ class CenterDistances:
     is_of_labels: bool = False
 
     def squared(self, x: Array, index: Ints, n_features: int) -> Floats:
-        """Return squared distances of rows to their own centers, over observed values."""
+        """Return squared distances of rows to their centers, computed from observed values."""
         if self.metric is None:
             return own_squared(x, index, self.centers, self.weights)
         out = np.empty(len(x))
@@ -297,9 +300,9 @@ class CenterDistances:
 
 @dataclass(frozen=True)
 class HistogramsRequest:
-    """Request for the histograms of each of `labels` (sorted), and for the rows nearest to centers.
+    """State of the pass that computes histograms and the rows nearest to centers.
 
-    Weights must be whole numbers; `total` is at least their sum.
+    Weights must be whole numbers, and `total` is an upper bound of their sum.
     """
 
     labels: Ints
@@ -311,7 +314,7 @@ class HistogramsRequest:
 
 
 class Histograms(NamedTuple):
-    """`counts` (p, k, bins); `nearest` (k, n_nearest): distance (``key``) and number (``row``)."""
+    """Histograms (p, k, bins), and distance (``key``) and number (``row``) of the nearest rows."""
 
     counts: Floats
     nearest: Array
@@ -322,7 +325,7 @@ def _nothing(shape: tuple[int, ...], dtype: Any) -> Array:
 
 
 def _add(a: Array, b: Array) -> Array:
-    # Histograms are long, so sums with an empty one (which has no strides) are skipped.
+    # Histograms are long, so empty histograms, whose strides are 0, are not added.
     if not any(a.strides):
         return b
     return a + b if any(b.strides) else a
@@ -333,7 +336,7 @@ _TALLY = Merge("tally", _nothing, _add)
 
 
 def _count_dtype(state: HistogramsRequest) -> Any:
-    # The smaller type, if it suffices, because histograms are added for each block.
+    # The smaller type saves time, because a histogram is added for each block.
     return np.uint32 if state.total < 2**32 else np.float64
 
 

@@ -1,8 +1,8 @@
 """Scores of clusterings, on arrays of any size.
 
-Two label vectors are compared by their table of counts, in one pass; rows with the means of their
-clusters in O(n k).  NumPy and Dask arrays may be mixed; nothing as long as the data reaches the
-client.
+Scores of agreement compare two label vectors by their contingency table, in one pass.  Other scores
+compare rows with the means of their clusters, in O(n k).  NumPy and Dask arrays may be mixed.  No
+array as long as the data reaches the client.
 """
 
 from daskclust.metrics._agreement import (

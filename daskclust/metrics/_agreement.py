@@ -33,10 +33,11 @@ from daskclust.exceptions import DaskclustWarning
 Counts = Ints
 #: Label of rows without a label.
 _NO_LABEL = -1
-#: Maximum cells of a table that is matched as a dense matrix: in total, and per nonzero count.
+#: Maximum number of cells of a table that is matched as a dense matrix: in total, and per nonzero
+#: count.
 _DENSE, _CELLS_PER_COUNT = 2**20, 8
-#: Maximum label of clusters that are renumbered; the result has a number for each smaller label.
-_MOST_LABELS = 2**24
+#: Upper bound of the labels that `match_labels` accepts: its result has a number for each label.
+_MAX_LABELS = 2**24
 
 
 def contingency_table(labels_true: Any, labels_pred: Any, *, ignore_masked: bool = False) -> Counts:
@@ -66,8 +67,8 @@ def contingency_table(labels_true: Any, labels_pred: Any, *, ignore_masked: bool
 
     Notes
     -----
-    One pass, and one more over lazy labels that are not numbers.  *To the client*: the table, once
-    per worker thread.
+    The function reads the labels once, and lazy labels that are not numbers twice.  *To the
+    client*: the table, once per worker thread.
 
     Examples
     --------
@@ -101,7 +102,7 @@ def contingency_table(labels_true: Any, labels_pred: Any, *, ignore_masked: bool
 
 
 class Margins:
-    """Contingency table with its row and column sums, as Python or int64 numbers."""
+    """Contingency table with its row and column sums."""
 
     def __init__(self, table: Counts) -> None:
         self.counts = table[:, 2]
@@ -128,7 +129,7 @@ class Margins:
         return csr_matrix((self.counts, (self.row, self.column)), shape=shape)
 
     def pairs(self) -> tuple[int, int, int, int]:
-        """Numbers of ordered pairs of rows: together in both, truth only, labels only, neither."""
+        """Return numbers of pairs of rows: together in both, truth only, labels only, neither."""
         together, in_truth, in_labels = (
             sum(int(c) ** 2 for c in counts)
             for counts in (self.counts, self.in_class, self.in_cluster)
@@ -157,7 +158,7 @@ def _adjusted_rand(margins: Margins) -> float:
 
 def information(margins: Margins) -> tuple[float, float, float]:
     """Return the mutual information, the entropy of the classes and the entropy of the clusters."""
-    # By logarithms of shares: products of counts would overflow beyond 3e9 rows.
+    # Logarithms of fractions are used, because products of counts overflow above 3e9 rows.
     share, *alone = (c / margins.n for c in (margins.counts, margins.in_class, margins.in_cluster))
     logs = [np.log(s) for s in alone]
     shared = float(share @ (np.log(share) - logs[0][margins.row] - logs[1][margins.column]))
@@ -175,7 +176,7 @@ def _normalized_mutual_info(margins: Margins) -> float:
 
 def _pairwise_f(margins: Margins) -> float:
     together, in_truth, in_labels, _ = margins.pairs()
-    # Without any pair, every row is alone in both, so the partitions are equal.
+    # Without pairs, each row is alone in both partitions, so they are equal.
     return (
         2 * together / (2 * together + in_truth + in_labels)
         if together + in_truth + in_labels
@@ -184,19 +185,19 @@ def _pairwise_f(margins: Margins) -> float:
 
 
 def _matching(counts: csr_matrix) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Match classes and clusters one to one such that most rows agree."""
+    """Match classes and clusters one to one, so that as many rows as possible agree."""
     n_classes, n_clusters = counts.shape
     if n_classes * n_clusters <= max(_DENSE, _CELLS_PER_COUNT * counts.nnz):
         classes, clusters = linear_sum_assignment(counts.toarray(), maximize=True)
     else:
         # Each class has an additional column of its own, for a class without a match.  Adding 1 to
         # each count does not change the best matching, and makes all edges nonzero.
-        raised = csr_matrix((counts.data + 1.0, counts.indices, counts.indptr), counts.shape)
-        table = hstack([raised, identity(n_classes)], format="csr")
+        shifted = csr_matrix((counts.data + 1.0, counts.indices, counts.indptr), counts.shape)
+        table = hstack([shifted, identity(n_classes)], format="csr")
         classes, clusters = min_weight_full_bipartite_matching(table, maximize=True)
-    agree = (clusters < n_clusters).nonzero()[0]
-    agree = agree[np.asarray(counts[classes[agree], clusters[agree]]).ravel() > 0]
-    return classes[agree], clusters[agree]
+    matched = (clusters < n_clusters).nonzero()[0]
+    matched = matched[np.asarray(counts[classes[matched], clusters[matched]]).ravel() > 0]
+    return classes[matched], clusters[matched]
 
 
 def _accuracy(margins: Margins) -> float:
@@ -209,7 +210,7 @@ def _accuracy(margins: Margins) -> float:
 def adjusted_rand_score(
     labels_true: Any, labels_pred: Any, *, ignore_masked: bool = False
 ) -> float:
-    """Return the Rand index adjusted for chance: 1 for equal partitions, about 0 for random ones.
+    """Return the adjusted Rand index: 1 for equal partitions, about 0 for random partitions.
 
     Parameters
     ----------
@@ -265,7 +266,7 @@ def normalized_mutual_info_score(
 
 
 def pairwise_f_score(labels_true: Any, labels_pred: Any, *, ignore_masked: bool = False) -> float:
-    """Return the F-score over pairs of rows, with "same cluster" as prediction of "same class".
+    """Return the F-score of pairs of rows: "same cluster" predicts "same class".
 
     The score is ``2 P R / (P + R)``.  The precision P is the fraction of pairs in one cluster that
     belong to one class.  The recall R is the fraction of pairs of one class that are in one
@@ -279,7 +280,7 @@ def pairwise_f_score(labels_true: Any, labels_pred: Any, *, ignore_masked: bool 
     Returns
     -------
     float
-        1 for equal partitions, also if every row is alone in both; 0 if no pair agrees.
+        1 for equal partitions, also if each row is alone in both; 0 if no pair agrees.
 
     Examples
     --------
@@ -294,10 +295,10 @@ def clustering_accuracy(
 ) -> float:
     """Return the fraction of rows whose cluster is matched with their class (Hungarian method).
 
-    Clusters and classes are matched one to one such that most rows agree.  If their numbers differ,
-    rows of unmatched clusters or classes count as wrong.  If cluster numbers are class codes, use
-    :func:`accuracy_report`.  The matching is computed on the client.  It takes seconds for 2e4
-    classes and a minute for 1e5.
+    Clusters and classes are matched one to one, so that as many rows as possible agree.  If there
+    are more clusters than classes, or fewer, rows of unmatched clusters or classes are wrong.  If
+    cluster numbers are class codes, use :func:`accuracy_report`.  The matching is computed on the
+    client.  It takes seconds for 2e4 classes and a minute for 1e5.
 
     Parameters
     ----------
@@ -356,7 +357,7 @@ def scores_of_table(table: Counts) -> dict[str, float]:
 
 
 def match_labels(truth: NDArray[Any], labels: NDArray[Any]) -> Ints:
-    """Renumber clusters by the classes that they match best (Hungarian method).
+    """Renumber clusters by the classes that match them best (Hungarian method).
 
     Use it for display only: the numbers of clusters have no meaning.
 
@@ -384,9 +385,9 @@ def match_labels(truth: NDArray[Any], labels: NDArray[Any]) -> Ints:
     if not len(table):
         return np.empty(0, np.int64)
     low, high = table[:, :2].min(), table[:, :2].max()
-    if low < 0 or high >= _MOST_LABELS:
+    if low < 0 or high >= _MAX_LABELS:
         raise ValueError(
-            f"truth and labels must be between 0 and {_MOST_LABELS - 1}, got "
+            f"truth and labels must be between 0 and {_MAX_LABELS - 1}, got "
             f"{low if low < 0 else high}. Omit masked rows, and number classes from 0."
         )
     margins = Margins(table)
@@ -409,16 +410,16 @@ def wilson_interval(right: Any, total: Any) -> Floats:
     >>> wilson_interval(8, 10).round(3)
     array([0.49 , 0.943])
     """
-    hits, n = np.asarray(right, dtype=np.float64), np.asarray(total, dtype=np.float64)
+    n_correct, n = np.asarray(right, dtype=np.float64), np.asarray(total, dtype=np.float64)
     with np.errstate(invalid="ignore", divide="ignore"):
-        share = hits / n
+        share = n_correct / n
         middle = (share + _Z**2 / (2 * n)) / (1 + _Z**2 / n)
         half = _Z / (1 + _Z**2 / n) * np.sqrt(share * (1 - share) / n + _Z**2 / (4 * n**2))
     return np.stack([middle - half, middle + half], axis=-1).clip(0.0, 1.0)
 
 
-#: Maximum and minimum number of bootstrap draws; approximate number of units drawn in total.
-_MOST_DRAWS, _LEAST_DRAWS, _TOTAL_DRAWN = 2000, 200, 2**25
+#: Maximum and minimum number of bootstrap draws; approximate number of units in all draws.
+_MAX_DRAWS, _MIN_DRAWS, _TOTAL_DRAWN = 2000, 200, 2**25
 #: Quantiles of the draws for 95 % intervals.
 _TAILS = (0.025, 0.975)
 #: Minimum number of independent units for reliable intervals.
@@ -426,11 +427,11 @@ FEW_UNITS = 20
 
 
 def bootstrap_interval(right: Any, total: Any) -> Floats:
-    """Return 95 % bootstrap intervals of fractions over units: (..., 2).
+    """Return 95 % bootstrap intervals (..., 2) of fractions, from counts of independent units.
 
-    `right` and `total` (u, ...) are counts per unit, for example the pixels of a field.  Each draw
-    has u - 1 units with replacement, so that the variance is unbiased for few units.  If the
-    fractions of all units are equal, draws do not vary.  Then the interval is Wilson's for u
+    `right` and `total` (u, ...) are counts per unit, for example the pixels of a field.  A draw has
+    u - 1 units with replacement, so that the variance is unbiased for few units.  If the fractions
+    of all units are equal, draws do not vary.  Then the interval is the Wilson interval of u
     independent rows.
 
     >>> bootstrap_interval([90, 60, 100, 80], [100, 100, 100, 100]).round(2)
@@ -438,20 +439,20 @@ def bootstrap_interval(right: Any, total: Any) -> Floats:
     >>> bootstrap_interval([100, 100, 100], [100, 100, 100]).round(3)
     array([0.439, 1.   ])
     """
-    hits, n = np.asarray(right, dtype=np.float64), np.asarray(total, dtype=np.float64)
-    shape, count = hits.shape[1:], len(hits)
-    hits, n = hits.reshape(count, -1), n.reshape(count, -1)
+    n_correct, n = np.asarray(right, dtype=np.float64), np.asarray(total, dtype=np.float64)
+    shape, count = n_correct.shape[1:], len(n_correct)
+    n_correct, n = n_correct.reshape(count, -1), n.reshape(count, -1)
     rng = np.random.default_rng(0)
-    draws = np.clip(_TOTAL_DRAWN // max(count, 1), _LEAST_DRAWS, _MOST_DRAWS)
-    shares = np.full((draws, hits.shape[1]), np.nan)
+    draws = np.clip(_TOTAL_DRAWN // max(count, 1), _MIN_DRAWS, _MAX_DRAWS)
+    shares = np.full((draws, n_correct.shape[1]), np.nan)
     with np.errstate(invalid="ignore", divide="ignore"):
         for draw in shares if count > 1 else ():
             times = np.bincount(rng.integers(count, size=count - 1), minlength=count)
-            draw[:] = (times @ hits) / (times @ n)
-        of_units = hits / n
-        overall = hits.sum(axis=0) / n.sum(axis=0)
-    intervals = np.full((hits.shape[1], 2), np.nan)
-    for column in range(hits.shape[1]):
+            draw[:] = (times @ n_correct) / (times @ n)
+        of_units = n_correct / n
+        overall = n_correct.sum(axis=0) / n.sum(axis=0)
+    intervals = np.full((n_correct.shape[1], 2), np.nan)
+    for column in range(n_correct.shape[1]):
         fractions, draws_of_column = of_units[n[:, column] > 0, column], shares[:, column]
         if len(fractions) and (fractions == fractions[0]).all():
             intervals[column] = wilson_interval(overall[column] * len(fractions), len(fractions))
@@ -487,8 +488,8 @@ class AccuracyReport:
     overall : float
         Fraction of the rows with the correct class.
     overall_interval : ndarray of shape (2,)
-        95 % interval.  Without groups it is Wilson's interval for independent rows; pixels of one
-        polygon are not independent.  With groups it is a bootstrap interval over the groups.
+        95 % interval.  Without groups it is the Wilson interval of independent rows, but pixels of
+        a polygon are not independent.  With groups it is a bootstrap interval.
     kappa : float
         Cohen's kappa.
     producers, users, f1 : ndarray of shape (m,), float64
@@ -499,7 +500,6 @@ class AccuracyReport:
         95 % intervals.
     n_units : int or None
         Number of groups, which is the sample size for the intervals; None without groups.
-        Number of groups, the sample size that the intervals rest on; None without groups.
     """
 
     classes: list[Any]
@@ -570,24 +570,24 @@ def accuracy_of_counts(
 ) -> AccuracyReport:
     """Return the report for a confusion matrix (m, m), with true classes as rows.
 
-    `unlabeled` (m,): number of rows of each true class without a label. `by_unit` (r, 4): the same
-    counts for each independent unit: unit, true class, label (-1 without a label), number of rows.
+    `unlabeled` (m,) is the number of rows of each true class without a label.  `by_unit` (r, 4) has
+    the counts for independent units: unit, true class, label (-1 without a label), number of rows.
 
     >>> accuracy_of_counts(np.array([[3, 1], [0, 4]]), ["oak", "ash"])
     Overall accuracy 0.875 (0.529 to 0.978), kappa 0.750, on 8 rows of 2 classes
     """
     counts = np.asarray(counts, dtype=np.int64)
     missing = np.zeros(len(counts), np.int64) if unlabeled is None else np.asarray(unlabeled)
-    right = np.diag(counts)
+    correct = np.diag(counts)
     truth, labeled = counts.sum(axis=1) + missing, counts.sum(axis=0)
-    n, hits = int(truth.sum()), int(right.sum())
+    n, n_correct = int(truth.sum()), int(correct.sum())
     # Python integers, because products of counts would overflow.
     chance = sum(int(a) * int(b) for a, b in zip(truth, labeled, strict=True)) / n**2 if n else 1.0
-    overall = hits / n if n else float("nan")
+    overall = n_correct / n if n else float("nan")
     with np.errstate(invalid="ignore", divide="ignore"):
-        producers, users = right / truth, right / labeled
-        f1 = 2 * right / (truth + labeled)
-    intervals = tuple(map(wilson_interval, (hits, right, right), (n, truth, labeled)))
+        producers, users = correct / truth, correct / labeled
+        f1 = 2 * correct / (truth + labeled)
+    intervals = tuple(map(wilson_interval, (n_correct, correct, correct), (n, truth, labeled)))
     n_units = None
     if by_unit is not None:
         intervals, n_units = _intervals_of_units(by_unit, len(counts))
@@ -619,20 +619,20 @@ def _intervals_of_units(by_unit: Ints, n_classes: int) -> tuple[tuple[Floats, ..
     same = classes == labels
     np.add.at(right, (at[same], classes[same]), rows[same])
     overall = bootstrap_interval(right.sum(axis=1), truth.sum(axis=1))
-    each = bootstrap_interval(right, truth), bootstrap_interval(right, labeled)
-    return (overall, *each), len(units)
+    by_class = bootstrap_interval(right, truth), bootstrap_interval(right, labeled)
+    return (overall, *by_class), len(units)
 
 
 def _as_text(values: Any, name: str) -> Any:
-    """Return text labels, with "" for missing ones; None if labels are not text."""
+    """Return text labels, with "" for missing labels; None if labels are not text."""
     data = unwrap(values)
     if not is_dask(data):
         data = np.ma.asanyarray(data)
     if data.dtype.kind not in "USO" or data.ndim != 1:
         return None
     if data.dtype.kind == "O":
-        kinds = {isinstance(item, str) for item in distinct(data, name, masked=True).tolist()}
-        if kinds == {False}:
+        are_text = {isinstance(item, str) for item in distinct(data, name, masked=True).tolist()}
+        if are_text == {False}:
             return None
     return data.map_blocks(_text_of, dtype=np.dtype(str)) if is_dask(data) else _text_of(data)
 
@@ -642,7 +642,7 @@ def _text_of(values: Array) -> Array:
 
 
 def accuracy_report(truth: Any, labels: Any, *, groups: Any = None) -> AccuracyReport:
-    """Compare labels with known classes; both have the same codes or names.
+    """Compare labels with known classes that have the same codes or names.
 
     Use it to evaluate a classification.  For clusters without classes, use
     :func:`clustering_accuracy`.
@@ -656,8 +656,8 @@ def accuracy_report(truth: Any, labels: Any, *, groups: Any = None) -> AccuracyR
         Predicted classes, of the same kind.  Rows without a label count as wrong.
     groups : array-like or dask.array.Array of shape (n,), optional
         Independent unit of each row, such as its field, polygon, tile or block: whole numbers, or
-        text.  Intervals are then based on the number of groups instead of rows.  Rows that were
-        sampled or held out together belong to one group.
+        text.  Intervals are then based on the number of groups, and not on the number of rows.
+        Rows that were sampled or held out together belong to one group.
 
     Returns
     -------
@@ -676,12 +676,12 @@ def accuracy_report(truth: Any, labels: Any, *, groups: Any = None) -> AccuracyR
 
     See Also
     --------
-    clustering_accuracy : The accuracy of clusters, for the best matching with classes.
+    clustering_accuracy : Accuracy of clusters for the best matching with classes.
 
     Notes
     -----
-    One pass, one more over lazy text labels, and one or two more with `groups`.  *To the client*:
-    the contingency table, with `groups` one table per group.
+    The function reads the labels once, once more if they are lazy text, and once or twice more with
+    `groups`.  *To the client*: the contingency table, or one table per group.
 
     Rows of a group are similar: 3000 pixels of 11 fields are as informative about other fields as
     11 independent rows.  With `groups`, intervals are percentiles of up to 2000 bootstrap draws.
@@ -720,7 +720,10 @@ def accuracy_report(truth: Any, labels: Any, *, groups: Any = None) -> AccuracyR
     table = contingency_table(true_codes, label_codes) if by_unit is None else by_unit[:, 1:]
     table = table[table[:, 0] != _NO_LABEL]
     if not len(table):
-        raise ValueError("truth must have a class in at least one row, got none.")
+        raise ValueError(
+            "truth must have a class in at least one row, got no classes. Check the codes: -1 "
+            "means no class."
+        )
     codes = np.unique(table[:, :2])
     codes = codes[codes != _NO_LABEL]
     if not np.intersect1d(table[:, 0], table[:, 1]).size:

@@ -67,7 +67,7 @@ class CentroidScores:
 
     @property
     def _row_silhouettes(self) -> tuple[Floats, Floats]:
-        # A row alone in its cluster scores 0 (Rousseeuw), not 1.
+        # A row that is alone in its cluster scores 0 (Rousseeuw), not 1.
         alone = self.spread.rows <= 1
         return (
             np.where(alone, 0.0, self.spread.silhouettes),
@@ -125,7 +125,7 @@ def _open(X: Any, labels: Any, sample_weight: Any, ignore_masked: Any) -> Rows:
         raise TypeError(f"ignore_masked must be True or False, got {ignore_masked!r}.")
     X = unwrap(X)
     if not is_dask(X):
-        # Masked values become NaN, which is detected together with other NaN.
+        # Masked values become NaN, so that one check finds all missing values.
         X = np.asanyarray(X)
         X = np.ma.filled(X.astype(np.float64), np.nan) if np.ma.is_masked(X) else np.asarray(X)
     if X.ndim != 2 or X.dtype.kind not in "fiub":
@@ -133,7 +133,7 @@ def _open(X: Any, labels: Any, sample_weight: Any, ignore_masked: Any) -> Rows:
             f"X must have shape (n, p) and real numbers, got shape {X.shape} and dtype {X.dtype}."
         )
     if ignore_masked and np.ma.is_masked(sample_weight):
-        # As for Dask arrays, the first pass raises an error if such a row is used.
+        # The first pass raises an error if a row with such a weight is used, as for Dask arrays.
         sample_weight = np.ma.filled(sample_weight.astype(np.float64), np.nan)
     sample_weight = check_weight(sample_weight, X)
     labels = as_label_vector(labels, "labels", masked=bool(ignore_masked))
@@ -167,7 +167,7 @@ def centroid_scores(
     sample_weight: Any = None,
     ignore_masked: bool = False,
 ) -> CentroidScores:
-    """Compute simplified silhouette, Calinski-Harabasz and Davies-Bouldin scores together.
+    """Compute three scores: simplified silhouette, Calinski-Harabasz and Davies-Bouldin.
 
     Use it to compare clusterings of the same data without a truth.
 
@@ -178,11 +178,11 @@ def centroid_scores(
     labels : array-like or dask.array.Array of shape (n,)
         Whole numbers; chunks may differ from those of X.
     centers : array-like of shape (k, p), optional
-        Means of the clusters 0 .. k - 1, such as ``cluster_centers_``.  They save one pass.  Labels
-        must then be in [0, k) (or masked).  Clusters without rows are ignored.
+        Means of the clusters 0 to k - 1, such as ``cluster_centers_``.  They save one pass.  Labels
+        must then be in [0, k) or masked.  Clusters without rows are ignored.
     sample_weight : array-like or dask.array.Array of shape (n,), optional
-        An integer weight equals repetition, 0 absence.  A row with a weight below 1 still counts as
-        one row, so weights may be normalized.
+        An integer weight is equivalent to repeating the row, and 0 to leaving it out.  A row with
+        a weight below 1 counts as one row, so weights may be normalized.
     ignore_masked : bool, default=False
         If True, ignore rows labeled -1, also if they contain NaN.
 
@@ -193,8 +193,8 @@ def centroid_scores(
     Raises
     ------
     ValueError
-        For fewer than 2 clusters, or as many as rows; for NaN or infinity in a row that counts, if
-        ``centers`` are not given.
+        For fewer than 2 clusters, for as many clusters as rows, and for NaN or infinity in a row
+        with a weight if ``centers`` is None.
 
     Notes
     -----
@@ -223,7 +223,7 @@ def centroid_scores(
             + (" (-1 is allowed)." if ignore_masked else ". Use ignore_masked=True to ignore -1.")
         )
     if not np.isfinite(spread.squares).all():
-        # Make an extra pass only on failure, to locate the invalid row.
+        # Another pass finds the invalid row, and raises an error with its number.
         _find_moments(rows, ignore_masked)
     filled = spread.weights > 0
     _check_number(int(filled.sum()), float(spread.rows.sum()))
@@ -240,9 +240,9 @@ def simplified_silhouette_score(
 ) -> float:
     """Return the mean simplified silhouette ``(b - a) / max(a, b)`` of the rows, in O(n k).
 
-    For each row, a is the distance to the mean of its own cluster, and b the distance to the
-    nearest mean of another cluster.  :func:`silhouette_score` uses distances to all rows of a
-    cluster instead, and has other values.
+    For each row, a is the distance to the mean of its cluster, and b is the distance to the nearest
+    mean of another cluster.  Its values differ from :func:`silhouette_score`, which uses distances
+    to all rows of a cluster.
 
     Parameters
     ----------
@@ -261,7 +261,7 @@ def simplified_silhouette_score(
 
     See Also
     --------
-    silhouette_score : The value of scikit-learn, from all pairs of rows.
+    silhouette_score : Silhouette of scikit-learn, from all pairs of rows.
 
     Examples
     --------
@@ -275,7 +275,7 @@ def simplified_silhouette_score(
 
 
 #: Maximum number of rows of a Dask array for which all pairs are compared.
-_MOST_ROWS = 2**15
+_MAX_ROWS = 2**15
 
 
 def silhouette_score(
@@ -288,8 +288,8 @@ def silhouette_score(
 ) -> float:
     """Return the mean silhouette ``(b - a) / max(a, b)`` of the rows, as in scikit-learn.
 
-    For each row, a is the mean distance to the other rows of its cluster, and b the mean distance
-    to the rows of the nearest other cluster.
+    For each row, a is the mean distance to the other rows of its cluster, and b is the mean
+    distance to the rows of the nearest other cluster.
 
     Parameters
     ----------
@@ -314,8 +314,8 @@ def silhouette_score(
     Raises
     ------
     ValueError
-        For fewer than 2 clusters, or as many as rows; for NaN or infinity; and for a Dask array
-        of more than 32 768 rows without `sample_size`.
+        For fewer than 2 clusters, for as many clusters as rows, for NaN or infinity, and for a Dask
+        array of more than 32 768 rows without `sample_size`.
 
     See Also
     --------
@@ -323,8 +323,8 @@ def silhouette_score(
 
     Notes
     -----
-    O(n^2 p), or O(m^2 p) for a sample of m rows.  *Passes* for Dask arrays: 1.  *To the client*:
-    the compared rows.
+    The time is O(n^2 p), or O(m^2 p) for a sample of m rows.  *Passes* for Dask arrays: 1.  *To the
+    client*: the compared rows.
 
     Examples
     --------
@@ -338,9 +338,9 @@ def silhouette_score(
     if is_dask(X) or is_dask(labels):
         rows = _open(X, labels, None, ignore_masked)
         count = rows.n_rows if sample_size is None else int(sample_size)
-        if sample_size is None and count > _MOST_ROWS:
+        if sample_size is None and count > _MAX_ROWS:
             raise ValueError(
-                f"X must have at most {_MOST_ROWS} rows for all pairs of a Dask array, got "
+                f"X must have at most {_MAX_ROWS} rows for all pairs of a Dask array, got "
                 f"{count}. Use sample_size=10_000, or simplified_silhouette_score for all rows."
             )
         numbers = draw_numbers(rows.n_rows, count, draw_seeds(random_state, 1)[0])
@@ -412,7 +412,7 @@ def davies_bouldin_score(
 ) -> float:
     """Return the mean over clusters of the largest ``(s_i + s_j) / d_ij`` (Davies-Bouldin).
 
-    s is the mean distance of the rows of a cluster to its mean, and d the distance of two means.
+    s is the mean distance of the rows of a cluster to its mean, and d is the distance of two means.
 
     Parameters
     ----------

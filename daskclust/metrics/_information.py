@@ -94,8 +94,8 @@ def adjusted_mutual_info_score(
 
     Notes
     -----
-    The expected value takes a number of steps on the client that grows with the number of rows:
-    seconds for 1e8 rows in 10 classes and clusters.
+    The time on the client grows with the number of rows: seconds for 1e8 rows in 10 classes and
+    10 clusters.
 
     Examples
     --------
@@ -132,5 +132,9 @@ def fowlkes_mallows_score(
     >>> fowlkes_mallows_score([0, 0, 1, 1], [0, 0, 1, 1])
     1.0
     """
-    both, truth, found, _ = margins_of(labels_true, labels_pred, ignore_masked).pairs()
-    return float(np.sqrt(both / (both + found) * (both / (both + truth)))) if both else 0.0
+    in_both, in_truth, in_labels, _ = margins_of(labels_true, labels_pred, ignore_masked).pairs()
+    return (
+        float(np.sqrt(in_both / (in_both + in_labels) * (in_both / (in_both + in_truth))))
+        if in_both
+        else 0.0
+    )

@@ -108,7 +108,7 @@ def test_what_cannot_be_matched_is_refused():
     with pytest.raises(ValueError, match="Pass rows as X"):
         match_clusters(model, spectral)
     assert len(match_clusters(model, spectral, X)) == 5
-    with pytest.raises(ValueError, match="must have labels for common rows"):
+    with pytest.raises(ValueError, match="must both label at least one row"):
         match_clusters([-1], [0])
 
 

@@ -247,7 +247,7 @@ def test_nearest_rows_are_those_of_the_metric(metric):
 
 def test_what_cannot_be_explained_is_refused():
     X = np.zeros((4, 2))
-    with pytest.raises(ValueError, match="model or y must be given"):
+    with pytest.raises(ValueError, match="model or y must be set"):
         profiles(None, X)
     with pytest.raises(ValueError, match="At least one row must have a label"):
         profiles(None, X, [-1, -1, -1, -1])
