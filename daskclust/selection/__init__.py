@@ -1,6 +1,6 @@
-"""Choosing how many clusters, how sparse, and what a cluster may cost.
+"""Choice of the number of clusters, of sparsity and of estimators; suggestion of rows to label.
 
-All fits over a grid share each pass over the data; reference data are made where they are needed.
+All fits of a grid share their passes over the data.  Reference data are generated on the workers.
 """
 
 from daskclust.selection._by_pairs import choose_by_pairs

@@ -1,4 +1,4 @@
-"""Choice among estimators by pairs left out."""
+"""Choice among estimators by cross-validation over pairs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from daskclust.core.warn import warn
 from daskclust.exceptions import ConstraintError, ConstraintWarning
 from daskclust.selection._grid import Selection, overrides, run_grid, selected
 
-#: Candidates that are compared by default, in the order in which they are preferred.
+#: Default candidates, in order of preference.
 _DEFAULT: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("SpectralClustering", {}),
     ("MPCKMeans", {}),
@@ -36,8 +36,8 @@ _DEFAULT: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("SparseKMeans", {}),
     ("KMeans", {}),
 )
-#: Scores that differ by less are equal.
-_ROUNDING = 1e-12
+#: Maximum difference of scores that count as equal.
+_SCORE_TOLERANCE = 1e-12
 
 
 def choose_by_pairs(
@@ -52,59 +52,64 @@ def choose_by_pairs(
     n_folds: int = 5,
     random_state: Any = None,
 ) -> Selection:
-    """Choose among estimators, or their parameters, by pairs that are left out of the fits.
+    """Choose among estimators, or their parameters, by cross-validation over pairs.
 
-    Cross-validation over the pairs: each candidate is fitted to all rows and the pairs of all
-    folds but one, and its labels are compared with the pairs of that fold.  Candidates that take
-    no pairs are fitted once.
+    Use it if you know pairs of rows that belong together or apart, and do not know which estimator
+    is best.  Each candidate is fitted to all rows, with the pairs of all folds except one.  Its
+    labels are compared with the pairs of this fold.  Candidates that do not accept pairs are
+    fitted once.
 
     Parameters
     ----------
     candidates : sequence or None
-        The preferred candidate first.  None compares ``SpectralClustering``, ``MPCKMeans``,
+        Candidates in order of preference.  None compares ``SpectralClustering``, ``MPCKMeans``,
         ``PCSKMeans``, ``PCKMeans`` (also with ``penalty="distance"``), and, without pairs,
-        ``SpectralClustering``, ``SparseKMeans`` and ``KMeans``.  Each entry is one of
+        ``SpectralClustering``, ``SparseKMeans`` and ``KMeans``.  An entry is:
 
         - the name of an estimator, such as ``"KMeans"``;
         - an unfitted estimator, which is cloned for each fit;
-        - a tuple of a name or an estimator, and a dict of parameters with the values to compare,
-          such as ``("PCKMeans", {"penalty": ["scaled", "distance"]})``.
+        - a tuple of a name or an estimator and a dict of parameters with lists of values, such as
+          ``("PCKMeans", {"penalty": ["scaled", "distance"]})``.
 
         Equal candidates are compared once.
     X : array-like, dask.array.Array, DataFrame, xarray.DataArray or Cube of shape (n, p)
+        Rows.
     must_link, cannot_link : array-like of shape (m, 2), int, optional
-        Pairs of global row numbers, or of index labels of a DataFrame.  Either may be omitted.
+        Pairs of row numbers, or of index labels of a DataFrame.  One of them may be omitted.
     n_clusters : int, optional
-        Number of clusters of the candidates that are given by name.
+        Number of clusters of candidates that are names.
     must_link_weight, cannot_link_weight : float or array-like of shape (m,), optional
-        Weights of the pairs, 1 by default, both in the fits and in the scores.
+        Weights of the pairs in the fits and in the scores.  Default: 1.
     n_folds : int, default=5
+        Number of folds.
     random_state : int, RandomState, Generator or None, default=None
-        Decides the folds, and is the ``random_state`` of candidates that have none.  An int gives
-        the same result for any chunks, scheduler and number of workers.
+        Determines the folds, and the ``random_state`` of candidates whose ``random_state`` is
+        None.  An int gives the same result for any chunks, scheduler and number of workers.
 
     Returns
     -------
     Selection
-        ``grid`` holds the names of the candidates and ``estimators`` the candidates fitted to all
-        rows and all pairs.  ``scores`` are the mean of two shares: of the left-out must-links and
-        of the left-out cannot-links that the labels satisfy.  If one kind of pairs is missing, the
-        score is the share of the other kind.  ``standard_errors`` treat pairs that imply each
-        other as one observation.  ``one_se_estimator`` is the first candidate whose score is
-        within one standard error of the best, where the error is that of the difference of the
-        two scores.  A candidate whose constraints cannot be satisfied, such as
-        ``COPKMeans``, has the score NaN and the estimator None.  ``details``: ``must_link`` and
-        ``cannot_link`` (g,), the two shares; ``pairs`` (m, 2), must-links first, their ``fold``
-        (m,), and ``satisfied`` (g, m), whether the labels of a fit without the pair satisfy it;
-        ``failures``, error messages by name of the candidate.
+        ``grid`` contains the names of the candidates, and ``estimators`` the candidates fitted to
+        all rows and all pairs.  A score is the mean of two fractions: of the held-out must-links
+        and of the held-out cannot-links that the labels satisfy.  If there is only one kind of
+        pairs, the score is its fraction.  ``standard_errors`` count pairs that imply each other as
+        one observation.  ``one_se_estimator`` is the first candidate whose score differs from the
+        best score by at most one standard error of this difference.  A candidate whose constraints
+        cannot be satisfied, which may happen with ``COPKMeans``, has the score NaN and the
+        estimator None.  ``details`` contains:
+
+        - ``must_link`` and ``cannot_link`` (g,): the two fractions;
+        - ``pairs`` (m, 2): the pairs, must-links first, and ``fold`` (m,): their folds;
+        - ``satisfied`` (g, m): True if the labels of a fit without the pair satisfy it;
+        - ``failures``: error messages by name of the candidate.
 
     Raises
     ------
     ConstraintError
-        For pairs that cannot be used, too few pairs for the folds, and if all candidates fail.
+        For invalid pairs, too few pairs for the folds, and if all candidates fail.
     ValueError
-        For unknown names and parameters, estimators without ``predict`` or that need labels, and
-        what the fits raise.
+        For unknown names and parameters, estimators without ``predict``, estimators that require
+        labels, and errors of the fits.
 
     Warns
     -----
@@ -113,19 +118,18 @@ def choose_by_pairs(
 
     Notes
     -----
-    Folds hold out must-link components as a whole, and all cannot-links between two components
-    together, so that the other folds do not imply a left-out pair.
+    A fold contains complete must-link components, and all cannot-links between two components.  So
+    the other folds do not imply a pair of the fold.
 
-    Take ``best_estimator``: on eight sets with 20 to 400 pairs its mean adjusted Rand index was
-    0.813, compared with 0.800 for ``one_se_estimator`` and 0.801 for the best single candidate
-    (``tests/benchmarks/choice.py``).  With few pairs the best score may be one of chance;
-    ``one_se_estimator`` then prefers the first candidates of the list.
+    ``best_estimator`` is usually the better choice: on eight data sets with 20 to 400 pairs its
+    mean adjusted Rand index was 0.813, compared with 0.800 for ``one_se_estimator`` and 0.801 for
+    the best single candidate (``tests/benchmarks/choice.py``).  With few pairs, the best score may
+    be due to chance.  ``one_se_estimator`` then prefers the first candidates.
 
-    *Passes*: those of the longest fit, and a few more that fetch the rows of the pairs; all fits of
-    all candidates share them.  Labels of the fits to folds are
-    computed for the rows of the pairs only.  *On the client*: the rows of the pairs, and for each
-    fit what its estimator needs there.  ``SpectralClustering`` makes its prototypes anew in each
-    fit, and counts its graphs for all fits in one pass.
+    *Passes*: the passes of the longest fit, and a few more that fetch the rows of the pairs.  All
+    fits share them.  Labels of fits to folds are computed only for the rows of the pairs.  *On the
+    client*: the rows of the pairs, and the client memory of each fit.  ``SpectralClustering``
+    computes prototypes in each fit, and the graphs of all fits in one pass.
 
     Examples
     --------
@@ -163,82 +167,84 @@ def choose_by_pairs(
     n_units = int(pairs.units().max(initial=-1)) + 1
     if n_units < n_folds:
         raise ConstraintError(
-            f"must_link and cannot_link hold {n_units} group(s) of pairs that do not imply each "
-            f"other; expected at least n_folds={n_folds}. Give more pairs, or fewer folds."
+            f"must_link and cannot_link must contain at least n_folds={n_folds} groups of pairs "
+            f"that do not imply each other, got {n_units}. Pass more pairs, or lower n_folds."
         )
-    left_out = _LeftOut(data, pairs, pairs.folds(int(n_folds), seeds[1]))
-    found = left_out.fitted(models)
-    return left_out.selection(list(models), found)
+    held_out = _HeldOutPairs(data, pairs, pairs.folds(int(n_folds), seeds[1]))
+    fits = held_out.fitted(models)
+    return held_out.selection(list(models), fits)
 
 
 def _models(candidates: Any, n_clusters: int | None, seed: int) -> dict[str, Any]:
-    """Return the unfitted candidates by name, in the order given."""
+    """Return the unfitted candidates by name, in the order of the list."""
     if candidates is None:
-        given: Sequence[Any] = [
+        entries: Sequence[Any] = [
             (name, {param: [value] for param, value in params.items()}) for name, params in _DEFAULT
         ]
     elif isinstance(candidates, str | Mapping) or not isinstance(candidates, Sequence):
         raise ValueError(
             f"candidates must be a list of names or estimators, or None, got {candidates!r}. "
-            'Give a list such as ["KMeans", "PCKMeans"].'
+            'Pass a list such as ["KMeans", "PCKMeans"].'
         )
     else:
-        given = candidates
-    found: dict[str, Any] = {}
-    for number, entry in enumerate(given):
+        entries = candidates
+    models: dict[str, Any] = {}
+    for number, entry in enumerate(entries):
         pair = entry if isinstance(entry, tuple) else (entry, {})
         if len(pair) != 2 or not isinstance(pair[1], Mapping):
             raise ValueError(
-                f"candidates[{number}] must be a name, an estimator, or one of them with a dict "
-                f"of parameters, got {entry!r}."
+                f"candidates[{number}] must be a name, an estimator, or a tuple of one of them and "
+                f"a dict of parameters, got {entry!r}."
             )
         base = _unfitted(pair[0], number, n_clusters)
         for model in _varied(base, pair[1], number):
             _check_candidate(model, number)
             params = model.get_params(deep=False)
             if "random_state" in params and params["random_state"] is None:
-                # The same for all fits, so that candidates are compared and not seeds.
+                # All fits have the same seed, so that differences are due to the candidates.
                 model.set_params(random_state=seed)
-            found.setdefault(_name(model, n_clusters), model)
-    if not found:
-        raise ValueError("candidates must hold at least one name or estimator, got an empty list.")
-    return found
-
-
-def _unfitted(given: Any, number: int, n_clusters: int | None) -> Any:
-    """Return an estimator from its name, or a clone of the one given."""
-    if isinstance(given, BaseEstimator):
-        return clone(given)
-    known = registry()
-    if not isinstance(given, str) or given not in known:
+            models.setdefault(_name(model, n_clusters), model)
+    if not models:
         raise ValueError(
-            f"candidates[{number}] must be an estimator or one of {', '.join(sorted(known))}, "
-            f"got {given!r}."
+            "candidates must contain at least one name or estimator, got an empty list."
         )
-    model: Any = known[given]()
+    return models
+
+
+def _unfitted(entry: Any, number: int, n_clusters: int | None) -> Any:
+    """Return an unfitted estimator from a name or an estimator."""
+    if isinstance(entry, BaseEstimator):
+        return clone(entry)
+    classes = registry()
+    if not isinstance(entry, str) or entry not in classes:
+        raise ValueError(
+            f"candidates[{number}] must be an estimator or one of {', '.join(sorted(classes))}, "
+            f"got {entry!r}."
+        )
+    model: Any = classes[entry]()
     count = next((p for p in ("n_clusters", "n_components") if p in model.get_params()), None)
     if count is None:
         return model
     if n_clusters is None:
         raise ValueError(
-            f"n_clusters must be given for the candidate {given!r}, which is given by name. "
-            f"Set n_clusters, or give the estimator, such as {given}(4)."
+            f"n_clusters must be set, because the candidate {entry!r} is a name, got None. "
+            f"Set n_clusters, or pass an estimator such as {entry}(4)."
         )
     return model.set_params(**{count: n_clusters})
 
 
 def _varied(model: Any, grid: Mapping[str, Any], number: int) -> list[Any]:
-    """Return a clone for each combination of the values of a grid."""
+    """Return a clone for each combination of values in a grid."""
     params = model.get_params(deep=False)
     for name, values in grid.items():
         if name not in params:
             raise ValueError(
-                f"candidates[{number}]: {type(model).__name__} has no parameter {name!r}; it has "
-                f"{', '.join(sorted(params))}."
+                f"candidates[{number}] must have parameters of {type(model).__name__}, got "
+                f"{name!r}. Use {', '.join(sorted(params))}."
             )
         if isinstance(values, str) or not np.iterable(values):
             raise ValueError(
-                f"candidates[{number}]: the values of {name!r} must be a list, got {values!r}."
+                f"candidates[{number}] must have a list of values for {name!r}, got {values!r}."
             )
     return [
         clone(model).set_params(**dict(zip(grid, values, strict=True)))
@@ -256,17 +262,18 @@ def _check_candidate(model: Any, number: int) -> None:
         )
     if get_tags(model).target_tags.required:
         raise ValueError(
-            f"candidates[{number}] must be an estimator that is fitted without labels, got {name}."
+            f"candidates[{number}] must be an estimator whose fit does not require labels, got "
+            f"{name}."
         )
     if model.get_params(deep=False).get("checkpoint") is not None:
         raise ValueError(
-            f"candidates[{number}]: the fits of {name} cannot share one checkpoint. Use "
-            "checkpoint=None."
+            f"candidates[{number}] must have checkpoint=None, because its fits cannot share one "
+            f"checkpoint, got a checkpoint of {name}."
         )
 
 
 def _name(model: Any, n_clusters: int | None) -> str:
-    """Return the name of a class with the parameters that are not the defaults."""
+    """Return the name of the class and the parameters that differ from their defaults."""
     defaults = type(model)().get_params(deep=False)
     changed = [
         f"{name}={value!r}"
@@ -280,10 +287,11 @@ def _name(model: Any, n_clusters: int | None) -> str:
 
 
 @dataclass(frozen=True)
-class _Tried:
-    """Fits of one candidate: to all pairs, and the labels of the paired rows by fold.
+class _CandidateFits:
+    """Fitted candidate, and labels from its fits to the folds.
 
-    ``labels`` (n_folds, m) of the constrained rows.
+    ``model`` is fitted to all pairs.  ``labels`` (n_folds, m) are labels of the rows of the pairs,
+    from fits without the pairs of one fold.
     """
 
     model: Any
@@ -291,8 +299,8 @@ class _Tried:
 
 
 @dataclass(frozen=True)
-class _LeftOut:
-    """The data, opened once, the pairs, and the fold of each pair."""
+class _HeldOutPairs:
+    """Open data, pairs, and the fold of each pair."""
 
     data: Data
     pairs: PairwiseConstraints
@@ -302,19 +310,19 @@ class _LeftOut:
     def n_folds(self) -> int:
         return int(self.fold.max()) + 1
 
-    def _arguments(self, kept: Bools) -> dict[str, Any]:
-        """Return the pairs that are kept as arguments of ``fit``."""
-        c, found = self.pairs, {}
+    def _arguments(self, chosen: Bools) -> dict[str, Any]:
+        """Return the chosen pairs as arguments of ``fit``."""
+        c, arguments = self.pairs, {}
         for name, kind in (("must_link", True), ("cannot_link", False)):
-            some = kept & (c.pair_is_must_link == kind)
-            ends = np.stack([c.pair_left[some], c.pair_right[some]], axis=1)
-            found[name], found[f"{name}_weight"] = c.rows[ends], c.pair_weight[some]
-        return found
+            of_kind = chosen & (c.pair_is_must_link == kind)
+            ends = np.stack([c.pair_left[of_kind], c.pair_right[of_kind]], axis=1)
+            arguments[name], arguments[f"{name}_weight"] = c.rows[ends], c.pair_weight[of_kind]
+        return arguments
 
-    def fitted(self, models: Mapping[str, Any]) -> list[_Tried | ConstraintError]:
-        """Fit all candidates to all pairs and to those of all folds but one; passes are shared."""
+    def fitted(self, models: Mapping[str, Any]) -> list[_CandidateFits | ConstraintError]:
+        """Fit each candidate to all pairs, and without each fold; all fits share passes."""
         _, stand_in = open_blank(self.data.X, self.data.rows)
-        # With a lazy X the labels of the fits to folds are lazy, too, and never computed.
+        # Labels of fits to folds are lazy if X is lazy, and are not computed.
         lazy = Data(stand_in, self.data.weight, self.data.origin, cube=self.data.cube)
         jobs, owners = [Job(methodcaller("take", self.pairs.rows))], []
         for name, model in models.items():
@@ -322,54 +330,60 @@ class _LeftOut:
             folds = (-1, *range(self.n_folds)) if takes_pairs else (-1,)
             for fold in folds:
                 data = self.data if fold < 0 else lazy
-                given = self._arguments(self.fold != fold) if takes_pairs else {}
-                jobs.append(Job(partial(_fit, name, model, data, given)))
+                arguments = self._arguments(self.fold != fold) if takes_pairs else {}
+                jobs.append(Job(partial(_fit, name, model, data, arguments)))
                 owners.append(name)
-        # Warnings about the pairs of a fold would mislead: the user did not give them.
+        # Warnings about the pairs of a fold would mislead, because the user did not choose them.
         (x, _), *fits = run_grid(self.data.rows, jobs, ConstraintWarning)
-        found: list[_Tried | ConstraintError] = []
+        results: list[_CandidateFits | ConstraintError] = []
         for name in models:
-            own = [fit for fit, owner in zip(fits, owners, strict=True) if owner == name]
-            failed = [fit for fit in own if isinstance(fit, ConstraintError)]
+            fits_of_name = [fit for fit, owner in zip(fits, owners, strict=True) if owner == name]
+            failed = [fit for fit in fits_of_name if isinstance(fit, ConstraintError)]
             if failed:
-                found.append(failed[0])
+                results.append(failed[0])
                 continue
-            labels = [np.asarray(_predict(fit, x), np.int64) for fit in own]
-            found.append(_Tried(own[0], np.stack(labels[1:] or labels * self.n_folds)))
-        return found
+            labels = [np.asarray(_predict(fit, x), np.int64) for fit in fits_of_name]
+            results.append(
+                _CandidateFits(fits_of_name[0], np.stack(labels[1:] or labels * self.n_folds))
+            )
+        return results
 
     def satisfied(self, labels: Ints) -> Bools:
-        """Return whether each pair holds by the labels of the fit that did not see it."""
+        """Return True for each pair that the labels of the fit without this pair satisfy."""
         c = self.pairs
-        # A row in no cluster is with no other row.
+        # A noise row is not in a cluster with any other row.
         alone = -1 - np.arange(labels.shape[1])
         labels = np.where(labels < 0, alone, labels)
-        held = np.zeros(c.n_pairs, bool)
+        is_satisfied = np.zeros(c.n_pairs, bool)
         for fold in range(self.n_folds):
-            mine, own = self.fold == fold, labels[fold]
-            must, ends = c.pair_is_must_link[mine], (c.pair_left[mine], c.pair_right[mine])
-            held[mine] = (own[ends[0]] == own[ends[1]]) == must
-        return held
+            in_fold, fold_labels = self.fold == fold, labels[fold]
+            must, ends = c.pair_is_must_link[in_fold], (c.pair_left[in_fold], c.pair_right[in_fold])
+            is_satisfied[in_fold] = (fold_labels[ends[0]] == fold_labels[ends[1]]) == must
+        return is_satisfied
 
-    def selection(self, names: list[str], found: list[_Tried | ConstraintError]) -> Selection:
-        """Score the candidates, and choose."""
+    def selection(
+        self, names: list[str], results: list[_CandidateFits | ConstraintError]
+    ) -> Selection:
+        """Compute the scores, and select a candidate."""
         c = self.pairs
         failures = {
-            name: str(one)
-            for name, one in zip(names, found, strict=True)
-            if isinstance(one, ConstraintError)
+            name: str(result)
+            for name, result in zip(names, results, strict=True)
+            if isinstance(result, ConstraintError)
         }
         if len(failures) == len(names):
             name, message = next(iter(failures.items()))
-            raise ConstraintError(f"All candidates failed, the first is {name}: {message}")
+            raise ConstraintError(
+                f"All candidates failed. The error of the first candidate, {name}: {message}"
+            )
         for name, message in failures.items():
             warn(f"The candidate {name} failed and has no score: {message}", ConstraintWarning)
         satisfied = np.zeros((len(names), c.n_pairs), bool)
         shares, errors = np.full((len(names), 2), np.nan), np.full(len(names), np.nan)
-        for at, one in enumerate(found):
-            if not isinstance(one, ConstraintError):
-                satisfied[at] = self.satisfied(one.labels)
-                shares[at], errors[at] = self._shares(satisfied[at])
+        for position, result in enumerate(results):
+            if not isinstance(result, ConstraintError):
+                satisfied[position] = self.satisfied(result.labels)
+                shares[position], errors[position] = self._shares(satisfied[position])
         with np.errstate(invalid="ignore"):
             scores = np.nansum(shares, axis=1) / (~np.isnan(shares)).sum(axis=1)
         details = {
@@ -380,59 +394,61 @@ class _LeftOut:
             "satisfied": satisfied,
             "failures": failures,
         }
-        models = [None if isinstance(one, ConstraintError) else one.model for one in found]
+        models = [
+            None if isinstance(result, ConstraintError) else result.model for result in results
+        ]
         passes = self.data.rows.passes
         values: Array = np.array(names)
         chosen = selected("candidate", passes, "pairs", values, scores, errors, models, details)
         return replace(chosen, one_se_index=self._first_within(satisfied, scores))
 
     def _shares(self, satisfied: Bools) -> tuple[tuple[float, float], float]:
-        """Return the satisfied shares of both kinds of pairs, and the error of their mean."""
+        """Return the satisfied fraction of each kind of pairs, and the error of their mean."""
         c, unit = self.pairs, self.pairs.units()
-        kinds = (c.pair_is_must_link, ~c.pair_is_must_link)
+        masks = (c.pair_is_must_link, ~c.pair_is_must_link)
         (must, must_error), (cannot, cannot_error) = (
-            _share(satisfied[kind], c.pair_weight[kind], unit[kind]) for kind in kinds
+            _share(satisfied[kind], c.pair_weight[kind], unit[kind]) for kind in masks
         )
-        known = np.array([must_error, cannot_error])[[kind.any() for kind in kinds]]
-        return (must, cannot), float(np.sqrt((known**2).sum()) / len(known))
+        errors = np.array([must_error, cannot_error])[[kind.any() for kind in masks]]
+        return (must, cannot), float(np.sqrt((errors**2).sum()) / len(errors))
 
     def _first_within(self, satisfied: Bools, scores: Floats) -> int:
-        """Return the first candidate within a standard error of its difference to the best."""
+        """Return the first candidate that is at most a standard error worse than the best."""
         c, unit, best = self.pairs, self.pairs.units(), int(np.nanargmax(scores))
-        kinds = [k for k in (c.pair_is_must_link, ~c.pair_is_must_link) if k.any()]
-        for at in np.flatnonzero(~np.isnan(scores)).tolist():
-            change = satisfied[best].astype(np.float64) - satisfied[at]
+        masks = [k for k in (c.pair_is_must_link, ~c.pair_is_must_link) if k.any()]
+        for position in np.flatnonzero(~np.isnan(scores)).tolist():
+            change = satisfied[best].astype(np.float64) - satisfied[position]
             squares = 0.0
-            for kind in kinds:
+            for kind in masks:
                 sums = np.bincount(unit[kind], weights=(c.pair_weight * change)[kind])
                 squares += (sums**2).sum() / c.pair_weight[kind].sum() ** 2
-            if scores[best] - scores[at] <= np.sqrt(squares) / len(kinds) + _ROUNDING:
-                return at
+            if scores[best] - scores[position] <= np.sqrt(squares) / len(masks) + _SCORE_TOLERANCE:
+                return position
         return best
 
 
-def _fit(name: str, model: Any, data: Data, given: Mapping[str, Any], rows: Rows) -> Any:
-    """Return a fitted clone, or the error of constraints that cannot be satisfied."""
+def _fit(name: str, model: Any, data: Data, arguments: Mapping[str, Any], rows: Rows) -> Any:
+    """Return a fitted clone, or the error if constraints cannot be satisfied."""
     try:
-        return fit(clone(model), data.through(rows), **given)
+        return fit(clone(model), data.through(rows), **arguments)
     except ConstraintError as error:
         return error
     except Exception as error:
-        error.add_note(f"This happened in a fit of the candidate {name}.")
+        error.add_note(f"The error occurred in a fit of the candidate {name}.")
         raise
 
 
 def _predict(model: Any, x: Array) -> Array:
-    """Return the labels of rows that were fetched without the names of their features."""
+    """Return the labels of rows without feature names."""
     nameless = copy(model)
     vars(nameless).pop("feature_names_in_", None)
     return np.asarray(nameless.predict(x))
 
 
 def _share(satisfied: Bools, weight: Floats, unit: Ints) -> tuple[float, float]:
-    """Return the share of the weight that is satisfied, and its standard error by units.
+    """Return the fraction of the weight that is satisfied, and its standard error by units.
 
-    NaN for the share of no pairs, and for the error of a single unit.
+    The fraction is NaN without pairs, and the error is NaN for a single unit.
     """
     if not len(weight):
         return np.nan, np.nan

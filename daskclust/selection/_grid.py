@@ -22,7 +22,7 @@ from daskclust.core.reduction.row_views import View
 
 
 def one_standard_error(scores: Floats, errors: Floats, best: int) -> int:
-    """Return the first position whose score is within a standard error of the best score.
+    """Return the first position whose score is at most a standard error below the best score.
 
     Higher scores are better, and simpler values come first.  NaN is a missing score or error.
     """
@@ -49,7 +49,7 @@ class Selection:
     greater_is_better : bool
         True if higher scores are better.
     best_index : int
-        Index of the best score; of equal scores, the first.
+        Index of the best score; the first index if scores are equal.
     one_se_index : int
         Index of the simplest value (fewest clusters, smallest sparsity) whose score is within one
         standard error of the best.
@@ -58,7 +58,7 @@ class Selection:
     passes : int
         Number of passes over the data, for all fits together.
     details : dict
-        Quantities from which the scores are computed; see the function that returns the selection.
+        Numbers from which the scores are computed; see the function that returns the selection.
     """
 
     parameter: str
@@ -94,7 +94,7 @@ class Selection:
         return self.estimators[self.one_se_index]
 
     def plot(self, ax: Any = None) -> Any:
-        """Draw the scores with their standard errors and both choices.
+        """Draw the scores with their standard errors, and mark both choices.
 
         Parameters
         ----------
@@ -115,7 +115,8 @@ class Selection:
         return draw_selection(self, ax)
 
 
-#: Number of concurrent fits to references.  They read no data, so more would not save passes.
+#: Number of concurrent fits to references.  They do not read data, so a larger number would not
+#: save passes.
 _CONCURRENT = 64
 
 
@@ -140,13 +141,13 @@ class Grid:
 
     @property
     def shares_passes(self) -> bool:
-        """True if ``fit`` is the package's; other estimators are called with X as given."""
+        """True if ``fit`` is defined in this package.  Other estimators are fitted to X itself."""
         return not overrides(self.estimator, "fit")
 
     def fit(self, value: Any, rows: Rows, data: Data | None = None, **labels: Any) -> Any:
-        """Return a clone with the parameter set to a value, fitted to `data` (default: the grid's).
+        """Return a clone with this value of the parameter, fitted to `data` (default: all data).
 
-        ``rows`` is a handle to the data; its passes are shared.
+        ``rows`` is a handle to the data whose passes are shared.
         """
         model = clone(self.estimator).set_params(**{self.parameter: value})
         if not self.shares_passes:
@@ -154,7 +155,7 @@ class Grid:
         return fit(model, (data or self.data).through(rows), **labels)
 
     def run(self, jobs: Sequence[Job]) -> list[Any]:
-        """Run jobs on the data; they share passes if the estimator supports this."""
+        """Run jobs on the data.  They share passes if the estimator supports this."""
         if self.shares_passes:
             return run_grid(self.data.rows, jobs)
         with _warn_once(()):
@@ -172,7 +173,7 @@ def selected(
     details: dict[str, Any] | None = None,
     greater: bool = True,
 ) -> Selection:
-    """Create a selection from scores, at least one of which must not be NaN."""
+    """Create a selection from scores.  At least one score must not be NaN."""
     signed = scores if greater else -scores
     best = int(np.nanargmax(signed))
     return Selection(
@@ -213,7 +214,7 @@ def open_grid(estimator: Any, X: Any, parameter: str, random_state: Any) -> Grid
 
 @contextmanager
 def _warn_once(silent: type[Warning] | tuple[()]) -> Iterator[None]:
-    """Emit each warning of many fits only once, and warnings of class ``silent`` never."""
+    """Emit each warning of many fits once; suppress warnings of class ``silent``."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         yield
@@ -228,7 +229,7 @@ def _warn_once(silent: type[Warning] | tuple[()]) -> Iterator[None]:
 
 
 def run_grid(rows: Rows, jobs: Sequence[Job], silent: type[Warning] | tuple[()] = ()) -> list[Any]:
-    """Run jobs that share passes; emit each warning once, warnings of class ``silent`` never."""
+    """Run jobs that share passes; emit each warning once, and suppress class ``silent``."""
     with _warn_once(silent):
         return run_together(rows, jobs)
 

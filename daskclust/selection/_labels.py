@@ -29,7 +29,10 @@ from daskclust.semisupervised.predict import shares
 
 @dataclass(frozen=True)
 class Questions:
-    """Suggested rows in order, the cell of each, and the number of rows with a label so far."""
+    """Suggested rows, and the state from which they were chosen.
+
+    ``places`` are the cells of the ``rows``, and ``n_labels`` is the number of labels so far.
+    """
 
     rows: Ints
     places: Ints
@@ -65,15 +68,15 @@ def suggest_labels(
         Number of rows.
     y : array-like or dask.array.Array of shape (n_rows,), or (rows, labels), optional
         Known labels, as for :meth:`LabelSpreading.fit`.  Labeled rows are not suggested again.
-        Rows in ``(rows, labels)`` with the label -1 are not suggested either: their class could not
-        be determined.  Similar rows are suggested later.
+        Rows with the label -1 in ``(rows, labels)`` are not suggested either, because their class
+        could not be determined.  Similar rows are suggested later.
     model : LabelSpreading, optional
         Model fitted to X and its labels.  Default: a model with default parameters is fitted if
         there are labels.
     exclude : array-like or dask.array.Array of shape (n_rows,), bool, or row numbers, optional
         Rows that must not be suggested: True in a mask, or their numbers as integers.  For a
-        Cube also a boolean image of shape (y, x), or the path of one or of a vector file.
-        Such rows have no influence on which other rows are suggested.  A lazy mask stays lazy.
+        Cube also a boolean image of shape (y, x), or the path of an image or vector file.
+        Excluded rows do not influence the suggestion of other rows.  A lazy mask stays lazy.
     random_state : int, RandomState, Generator or None, default=None
         An int gives the same result for any chunks, scheduler and number of workers.
 
@@ -85,9 +88,9 @@ def suggest_labels(
     Raises
     ------
     ValueError
-        If n is larger than the number of rows that are not labeled, excluded or listed with -1; for
-        NaN or infinity in X, a model of another class or for other data, and an `exclude` of
-        another length, with row numbers out of range, or of all rows.
+        If n is larger than the number of available rows; for NaN or infinity in X, a model of
+        another class or for other data, and an `exclude` of another length, with row numbers out
+        of range, or of all rows.
     ConstraintError
         For invalid labels, and row numbers out of range.
     NotFittedError
@@ -100,21 +103,21 @@ def suggest_labels(
 
     Notes
     -----
-    *Passes* in addition to the fit: 1 to draw a sample of 65 536 rows for the prototypes, and 1, as
-    long as ``predict_proba``, to compute the uncertainty and the nearest row of each prototype.
-    *Prototypes*: 400, or 4 per suggested row if that is more, up to 2000, and at most a tenth of
-    the rows.  *To the client*: the sample, and tables of the prototypes; never anything of length
-    n_rows.  A mask in `exclude` takes one more pass, which reads only the mask.
+    *Passes* in addition to the fit: 1 to draw a sample of 65 536 rows for the prototypes, and 1 to
+    compute the uncertainty and the nearest row of each prototype, which takes as long as
+    ``predict_proba``.  *Prototypes*: 4 per suggested row, but at least 400, and at most 2000 or a
+    tenth of the rows.  *To the client*: the sample, and tables of the prototypes; never anything of
+    length n_rows.  A mask in `exclude` takes one more pass, which reads only the mask.
 
-    *The label -1 or* `exclude`: use -1 for rows that a person could not label; similar rows are
-    then less useful, too.  Use `exclude` for rows that cannot be labeled in any case, such as
-    roads, shadows and the background of a scene; similar rows may well have a class.  The model is
-    fitted to all rows.
+    *The label -1 or* `exclude`: use -1 for rows that a person could not label.  Then similar rows
+    are suggested later.  Use `exclude` for rows that nobody should label, such as roads, shadows
+    and the background of a scene.  This does not affect similar rows.  The model is fitted to all
+    rows.
 
-    Rows equal to a labeled row are not suggested.  A model with more labels than it stores as nodes
-    (``2 n_prototypes``) does not know all labeled rows; pass ``y``, too.
+    Rows equal to a labeled row are not suggested.  A model stores at most ``2 n_prototypes``
+    labels. If there are more labels, pass ``y``, too.
 
-    Small batches are best: 20 rows first, then 10 or 20 at a time.
+    Small batches are best: first 20 rows, then batches of 10 or 20 rows.
 
     Examples
     --------
@@ -153,7 +156,7 @@ def ask(
             not_asked, labeled = _rows_not_to_ask(y, data.rows.n_rows)
         elif not data.knows_its_labels:
             raise ValueError(
-                "y must be given, because model has more labels than it stores as nodes, got None. "
+                "y must be set, because model has more labels than it stores as nodes, got None. "
                 "Pass y, so that labeled rows are not suggested again."
             )
     if not 1 <= n <= data.rows.n_rows - len(not_asked):
@@ -169,7 +172,7 @@ def ask(
 
 def _too_many(n: int, free: int, n_rows: int) -> str:
     if not free:
-        return "X must have rows to ask for, but all are labeled, excluded or listed with -1."
+        return "X must have rows to suggest, got only rows that are labeled, excluded or -1 in y."
     return (
         f"n must be between 1 and {free}, the number of the {n_rows} rows of X that are not "
         f"labeled (or equal to a labeled row), excluded or listed with -1, got {n}. "
@@ -189,7 +192,7 @@ def _check_model(model: Any) -> None:
 
 
 def _rows_not_to_ask(y: Any, n_rows: int) -> tuple[Ints, Ints]:
-    """Return the rows that must not be suggested, and the labeled ones, in ascending order."""
+    """Return the rows that must not be suggested, and the labeled rows, in ascending order."""
     labels = read_labels(y, n_rows)
     if not isinstance(y, tuple) or is_dask(y):
         return labels.rows, labels.rows
@@ -209,7 +212,7 @@ _DRAWS, _TAIL = 50, 0.1
 
 @dataclass(frozen=True)
 class ExpectedGain:
-    """Expected effect of a batch of labels, see :func:`expected_gain`.
+    """Expected effect of a batch of labels; see :func:`expected_gain`.
 
     Attributes
     ----------
@@ -218,11 +221,11 @@ class ExpectedGain:
     n_labels : int
         Number of labels so far.
     accuracy : float
-        Mean probability of the most probable class over all rows that are not excluded.  This is
-        the fraction of correct rows if the probabilities are correct.
+        Mean probability of the most probable class, over all rows that are not excluded.  It is
+        the expected accuracy if the probabilities are correct.
     changed, changed_low, changed_high : ndarray of shape (n,), float64
-        Fraction of these rows whose class changes after the first 1, 2, ... labels: mean, and
-        10 % and 90 % quantile of the draws.
+        Fraction of these rows whose class changes after the first 1, 2, ... labels: mean, 10 %
+        quantile and 90 % quantile of the draws.
     gain, gain_low, gain_high : ndarray of shape (n,), float64
         Increase of ``accuracy``: mean and the same quantiles.
     """
@@ -260,7 +263,12 @@ class ExpectedGain:
         labels = self.n_labels + 1 + np.arange(len(self.rows))
         for values, low, high, text in (
             (self.changed, self.changed_low, self.changed_high, "rows of another class"),
-            (self.gain, self.gain_low, self.gain_high, "growth of the model's own accuracy"),
+            (
+                self.gain,
+                self.gain_low,
+                self.gain_high,
+                "growth of the accuracy that the model expects",
+            ),
         ):
             (line,) = ax.plot(labels, values, ".-", label=text)
             ax.fill_between(labels, low, high, color=line.get_color(), alpha=0.2, lw=0)
@@ -281,7 +289,7 @@ def expected_gain(
 ) -> ExpectedGain:
     """Estimate how much the next batch of labels changes, from the model's probabilities.
 
-    Use it to decide whether to label more rows.  If ``changed`` is near 0, another batch changes
+    Use it to decide if you should label more rows.  If ``changed`` is near 0, another batch changes
     little.
 
     Labels of the rows of :func:`suggest_labels` are drawn 50 times from the model's class
@@ -320,7 +328,7 @@ def expected_gain(
 
     Notes
     -----
-    *This is an estimate by the model, not a test.* A model that is wrong with high probabilities
+    *This is an estimate by the model, not a test.* A model whose probabilities are high but wrong
     expects no change.  A class without labels does not occur in the draws.  To measure the
     accuracy, hold out some random labels.
 

@@ -1,4 +1,4 @@
-"""Choose the number of clusters, or the price of a cluster."""
+"""Choice of the number of clusters, or of the cost of a cluster (delta)."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ def choose_n_clusters(
     Parameters
     ----------
     estimator : estimator of this package
-        Unfitted, with ``n_clusters`` (or ``n_components``); it is cloned for each fit.
-        ``random_state=None`` is replaced by one seed for all fits.
+        Unfitted, with ``n_clusters`` (or ``n_components``).  It is cloned for each fit.  If its
+        ``random_state`` is None, all fits use the same seed.
     X : array-like, dask.array.Array, DataFrame or xarray.DataArray of shape (n, p)
         Rows.
     ks : array-like of int
@@ -91,37 +91,43 @@ def choose_n_clusters(
           at each k.
     criterion : {"silhouette", "calinski_harabasz", "davies_bouldin", "gap", "bic", \
 "stability", "height"}, default=None
-        Score of a clustering.  None is ``"silhouette"``, for a tree ``"height"``.
+        Score of a clustering.  None means ``"silhouette"``, or ``"height"`` for a tree.
 
         - ``"silhouette"`` (simplified), ``"calinski_harabasz"``, ``"davies_bouldin"``: see
           :func:`daskclust.metrics.centroid_scores`, with the estimator's metric and feature
           weights.
-        - ``"gap"``: gap statistic [1]_, ``mean_b log W_b(k) - log W(k)``, where W is the
-          ``inertia_`` for X, and W_b for data drawn uniformly from the bounding box of X.
+        - ``"gap"``: gap statistic [1]_, ``mean_b log W_b(k) - log W(k)``.  W is the ``inertia_``
+          for X, and W_b the ``inertia_`` for data drawn uniformly from the bounding box of X.
         - ``"bic"``: the estimator's ``bic``, for mixtures.
         - ``"stability"``: mean adjusted Rand index between the fit and fits to random halves of the
           rows (see :func:`stability`), for any estimator with ``predict``.  The largest number
-          within 0.01 of the best is chosen.  For a tree: between the cut and cuts of trees of
-          random halves of the leaves, weighted.
-        - ``"height"``, for a tree: logarithm of the height of the merge to k - 1 clusters, minus
-          that of the merge to k clusters.
+          whose score is within 0.01 of the best is chosen.  For a tree, cuts of trees of random
+          halves of the leaves are compared.
+        - ``"height"``, for a tree: logarithm of the ratio of the heights of two merges: to k - 1
+          clusters, and to k clusters.
     n_references : int, default=10
-        Number of draws from the box for ``"gap"``, and of halves for ``"stability"`` and trees.
+        Number of reference data sets for ``"gap"``, or of random halves for ``"stability"`` and
+        trees.
     random_state : int, RandomState, Generator or None, default=None
         An int gives the same result for any chunks, scheduler and number of workers.
 
     Returns
     -------
     Selection
-        ``standard_errors``: for ``"gap"``, of the references, times ``sqrt(1 + 1/B)`` [1]_; for
-        ``"silhouette"``, for independent rows; for ``"stability"``, of the mean over the halves;
-        else NaN.  The one-standard-error choice of ``"gap"`` is the smallest k with ``gap(k) >=
-        gap(k+1) - se(k+1)`` among the candidates [1]_.  ``details`` for ``"gap"``:
-        ``log_inertia`` (g,) and ``log_reference`` (B, g); for ``"stability"``: ``agreement``
-        (B, g).
+        ``standard_errors`` are:
+
+        - for ``"gap"``: the standard deviation over the B references, times ``sqrt(1 + 1/B)`` [1]_;
+        - for ``"silhouette"``: the error for independent rows;
+        - for ``"stability"``: the error of the mean over the halves;
+        - for other criteria: NaN.
+
+        The one-standard-error choice of ``"gap"`` is the smallest k with ``gap(k) >= gap(k+1) -
+        se(k+1)`` among the candidates [1]_.  ``details`` contains ``log_inertia`` (g,) and
+        ``log_reference`` (B, g) for ``"gap"``, and ``agreement`` (B, g) for ``"stability"``.
 
     Raises
     ------
+    ValueError
         For ks out of range, an estimator that does not support the criterion, candidates for which
         the criterion is not defined, and errors of the fits.
 
@@ -132,14 +138,14 @@ def choose_n_clusters(
 
     Notes
     -----
-    *Passes*: those of the longest fit, and one for the criterion (none for ``"gap"``), because all
-    fits, also to halves, share their passes.  References need no pass: their rows are generated on
-    the workers.  *Memory* of a worker thread: that of one fit, times the number of concurrent fits
-    (g, or 64 for references).
+    *Passes*: the passes of the longest fit, and one for the criterion (except ``"gap"``), because
+    all fits share their passes, also the fits to halves.  References need no pass: their rows are
+    generated on the workers.  *Memory* of a worker thread: the memory of one fit, times the number
+    of concurrent fits (g, or 64 for references).
 
     An estimator whose class overrides ``fit`` is fitted separately to X for each k.  Such fits do
-    not share passes, and ``passes`` does not count them.  ``"gap"`` is not supported for them,
-    because references exist only block by block.
+    not share passes, and ``passes`` does not count them.  They do not support ``"gap"``, because
+    references are generated block by block.
 
     References
     ----------
@@ -219,7 +225,7 @@ def _bic(model: Any, grid: Grid, rows: Rows) -> float:
 
 
 def _spread(model: Any, grid: Grid, rows: Rows) -> CentroidScores | None:
-    """Run the pass for the centroid-based criteria, in the estimator's space."""
+    """Compute the centroid scores in the space of the estimator, in one pass."""
     if not grid.shares_passes:
         return _spread_of_labels(model.labels_, grid)
     if len(model._centers) < 2:
@@ -237,7 +243,7 @@ def _spread(model: Any, grid: Grid, rows: Rows) -> CentroidScores | None:
 
 
 def _spread_of_labels(labels: Any, grid: Grid) -> CentroidScores | None:
-    """Score labels on X as given, because the space of a user-defined fit is unknown."""
+    """Score labels on X itself, because the space of a user-defined fit is unknown."""
     occurring = labeled_rows(labels, _first_of_each)[1] if is_dask(labels) else labels
     if not 2 <= len(np.unique(occurring)) < grid.data.rows.n_rows:
         return None
@@ -268,7 +274,7 @@ def _by_gap(grid: Grid, values: Ints, n_references: int) -> Selection:
     return _selection(grid, "gap", values, scores, errors, models, details)
 
 
-#: Maximum difference of mean agreements at which two numbers of clusters are equally stable.
+#: Maximum difference of the mean agreements of two numbers of clusters that are equally stable.
 _EQUALLY_STABLE = 0.01
 
 
@@ -281,7 +287,7 @@ def _by_stability(grid: Grid, values: Ints, n_draws: int) -> Selection:
     models = [halves.estimator for halves in fits]
     details = {"agreement": agreement}
     chosen = _selection(grid, "stability", values, scores, errors, models, details)
-    # Unions of well separated groups are as stable as the groups, so take the largest number.
+    # Unions of well separated groups are as stable as the groups, so the largest number is chosen.
     equal = np.flatnonzero(scores >= chosen.scores[chosen.best_index] - _EQUALLY_STABLE)
     finest = int(equal[np.argmax(values[equal])])
     return replace(chosen, best_index=finest)
@@ -293,7 +299,7 @@ def _log_inertia(model: Any) -> float:
 
 
 def _first_gap(scores: Floats, errors: Floats) -> int:
-    """Return the smallest k whose gap is at least the next gap minus its standard error."""
+    """Return the position of the smallest k whose gap is at least the next gap minus its error."""
     enough = np.flatnonzero(scores[:-1] >= scores[1:] - errors[1:])
     return int(enough[0]) if len(enough) else len(scores) - 1
 
@@ -332,12 +338,12 @@ TreeCriterion = Literal["height", "stability"]
 def _gaps(heights: Floats, ks: Ints) -> Floats:
     """Return the log-ratio of the heights of the merges to k - 1 and to k clusters, for each k.
 
-    The result is NaN for one cluster, and for as many clusters as leaves.  Heights of equal rows
-    are raised to the rounding error, so that the ratio is large for a cut that joins exactly them.
+    The result is NaN for one cluster, and for as many clusters as leaves.  Heights are at least the
+    rounding error.  So the ratio is large for a cut that joins only equal rows.
     """
     m = len(heights) + 1
-    least = np.finfo(np.float64).eps * heights[np.isfinite(heights)].max(initial=0.0)
-    heights = np.maximum(heights, least)
+    min_height = np.finfo(np.float64).eps * heights[np.isfinite(heights)].max(initial=0.0)
+    heights = np.maximum(heights, min_height)
     out = np.full(len(ks), np.nan)
     is_defined = (ks > 1) & (ks < m)
     above, below = heights[m - ks[is_defined]], heights[m - ks[is_defined] - 1]
@@ -356,7 +362,7 @@ def _agreement(a: Ints, b: Ints, weights: Floats) -> float:
 def choose_cut(
     estimator: Any, X: Any, ks: Array, criterion: TreeCriterion, n_halves: int, random_state: Any
 ) -> Selection:
-    """Choose the cut of a tree; see the arguments of ``choose_n_clusters``."""
+    """Choose the cut of a tree.  See ``choose_n_clusters`` for the arguments."""
     if not isinstance(estimator, AgglomerativeClustering):
         raise ValueError(
             f"estimator must be an AgglomerativeClustering for method='tree', got {estimator!r}."
@@ -410,10 +416,12 @@ def choose_cut(
 def suggest_delta(X: Any, n_clusters: int, *, sample_weight: Any = None) -> float:
     """Suggest ``delta`` of :class:`~daskclust.DPMeans` for about ``n_clusters`` clusters.
 
-    This is the farthest-first heuristic of [1]_.  It starts from the mean, and takes the row
-    farthest from all points taken so far, ``n_clusters`` times.  delta is the squared distance of
-    the last row.  With outliers delta is too large, and there are too few clusters.  In many
-    dimensions a single row is about as far from its own cluster as from other clusters.  Then
+    Use it if you know the approximate number of clusters, but no distance.
+
+    This is the farthest-first heuristic of [1]_.  It starts from the mean.  Then it adds
+    ``n_clusters`` times the row that is farthest from all points so far.  delta is the squared
+    distance of the last row.  With outliers, delta is too large and there are too few clusters.  In
+    many dimensions, a row is about as far from its own cluster as from other clusters.  Then
     ``DPMeans(n_clusters_hint=n_clusters)`` is better: it uses the same delta, but starts from
     centers of k-means.
 

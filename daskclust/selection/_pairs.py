@@ -26,7 +26,7 @@ from daskclust.semisupervised.active_learning import (
 from daskclust.semisupervised.graph import normalized, spread_seeds
 from daskclust.semisupervised.predict import shares
 
-#: Spreading factor of neighborhoods along the graph, in (0, 1); larger values spread farther.
+#: Spreading factor of neighborhoods on the graph, in (0, 1).  Larger values spread farther.
 _ALPHA = 0.9
 
 
@@ -41,17 +41,17 @@ def suggest_pairs(
 ) -> Ints:
     """Suggest pairs of rows whose relation, must-link or cannot-link, would help most.
 
-    Use it if a person can say whether two rows belong together, but cannot name their classes.
+    Use it if a person can compare two rows, but cannot name their classes.
 
-    Rows are represented by prototypes, and each prototype by the row nearest to it.  Without known
-    pairs, all pairs among a few heavy prototypes far from each other are suggested (*Explore* of
-    [1]_).  After that, must-linked groups that are known to differ are neighborhoods.  Each further
-    point is compared with its most probable neighborhood, at the member that is farthest away,
-    because such a must-link adds most information.  If the answer is a cannot-link, the next batch
-    compares it with the next neighborhood.  Points are taken alternately from two lists, both
-    weighted by mass: the points farthest from all points in known pairs (the min-max criterion of
-    [2]_), and the points with the most uncertain neighborhood, normalized by the number of
-    questions needed to resolve it (NPU [3]_).
+    Prototypes represent the rows, and the nearest row represents each prototype.  Without known
+    pairs, all pairs among a few large and distant prototypes are suggested (*Explore* of [1]_).
+    Later, must-linked groups that are known to differ are the neighborhoods.  Each further point is
+    compared with its most probable neighborhood, and there with the farthest row, because such a
+    must-link adds most information.  If the answer is a cannot-link, the next batch compares the
+    point with the next neighborhood.  Points come alternately from two lists: the points farthest
+    from all points in known pairs (the min-max criterion of [2]_), and the points whose
+    neighborhood is most uncertain, per question that is needed (NPU [3]_).  Both lists prefer
+    points that represent many rows.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def suggest_pairs(
     Returns
     -------
     ndarray of shape (n, 2), int64
-        Global row numbers, the lower one first, ordered by importance.  All pairs are different,
+        Row numbers, with the lower number first, ordered by importance.  All pairs are different,
         and their answers do not follow from known pairs.
 
     Raises
@@ -86,9 +86,9 @@ def suggest_pairs(
 
     Notes
     -----
-    :class:`PCKMeans` and :class:`PCSKMeans` benefit more from suggested pairs than from random
-    ones.  For :class:`SpectralClustering` the benefit is small.  A batch uses the pairs known
-    before it, so small batches make each question more useful.
+    For :class:`PCKMeans` and :class:`PCSKMeans`, suggested pairs are more useful than random pairs.
+    For :class:`SpectralClustering` the difference is small.  Each batch uses the earlier answers,
+    so small batches are more useful.
 
     *Passes*: 1 over the chunks of constrained rows, if any; 1 to draw a sample of 65 536 rows for
     the prototypes; 1 to assign the rows.  *On the client*: the sample, the constrained rows, and
@@ -117,9 +117,11 @@ def suggest_pairs(
     (seed,) = draw_seeds(random_state, 1)
     data = open_for_questions(X, None, exclude)
     n_rows = data.rows.n_rows
-    most = n_rows * (n_rows - 1) // 2
-    if n > most:
-        raise ValueError(f"n must be at most {most}, the pairs of {n_rows} rows, got {n}.")
+    n_pairs = n_rows * (n_rows - 1) // 2
+    if n > n_pairs:
+        raise ValueError(
+            f"n must be at most {n_pairs}, the number of pairs of {n_rows} rows, got {n}."
+        )
     constraints = PairwiseConstraints.from_fit_arguments(
         n_rows, pairs_for(X, must_link, "must_link"), pairs_for(X, cannot_link, "cannot_link")
     )
@@ -145,9 +147,10 @@ def suggest_pairs(
 
 @dataclass(frozen=True)
 class _KnownPoints:
-    """Rows of known pairs: numbers (m,), ascending, coordinates (m, q), and cells.
+    """Rows of known pairs.
 
-    Rows that are `askable` may occur in further pairs.
+    ``rows`` (m,) are ascending numbers, and ``z`` (m, q) coordinates.  Rows that are ``askable``
+    may occur in further pairs.
     """
 
     cells: Cells
@@ -158,13 +161,13 @@ class _KnownPoints:
     askable: Bools
 
     def members(self, component: int) -> NDArray[np.intp]:
-        """Positions of the points of a component."""
+        """Return the positions of the points of a component."""
         return np.flatnonzero(self.answers.component == component)
 
     def farthest_member(self, component: int, point: Floats) -> int:
-        """Return the row of a component that is farthest from a point, which is most informative.
+        """Return the row of a component that is farthest from a point.
 
-        Only rows that may be asked about are used; -1 if the component has none.
+        Only rows that may occur in further pairs are used.  The result is -1 without such rows.
         """
         members = self.members(component)
         members = members[self.askable[members]]
@@ -184,7 +187,7 @@ class _KnownPoints:
 
 
 def _pairs(known: _KnownPoints, n: int) -> Iterator[tuple[int, int]]:
-    """Yield pairs by decreasing usefulness; some may be known or repeated."""
+    """Yield pairs by decreasing usefulness.  Some pairs may be known, and some are repeated."""
     table, nodes = known.cells.table, known.cells.nodes
     mass = np.where(table.medoids >= 0, table.counts, 0.0)
     if len(known.answers.neighborhoods) < 2:
@@ -243,7 +246,7 @@ def _pairs_with_neighborhoods(
 
 
 def _distinct_pairs(points: _KnownPoints, pairs: Iterator[tuple[int, int]], n: int) -> Ints:
-    """Return the first n pairs that are unknown and different from earlier ones."""
+    """Return the first n distinct pairs whose answers are unknown."""
     position = {int(row): i for i, row in enumerate(points.rows)}
     distinct: dict[tuple[int, int], None] = {}
     for a, b in pairs:

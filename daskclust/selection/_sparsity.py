@@ -1,4 +1,4 @@
-"""Choose the sparsity of sparse k-means, by permuted columns or by held-out labels."""
+"""Choice of the sparsity of sparse k-means, by permuted columns or by held-out labels."""
 
 from __future__ import annotations
 
@@ -26,24 +26,25 @@ from daskclust.selection._grid import (
     survey_job,
 )
 
-#: Bytes of the rows whose columns are permuted (all rows, or a sample); they are sent to workers.
+#: Maximum number of bytes of the rows that are sent to the workers, which permute their columns.
 _POOL_BYTES = 2**23
 #: Number of values of the default grid.
 _N_GRID = 10
 
 
 def _sparsity_grid(grid: Any, p: int) -> Floats:
-    most = float(np.sqrt(p))
+    max_sparsity = float(np.sqrt(p))
     if grid is None:
-        return np.unique(np.geomspace(min(1.1, most), most, _N_GRID))
+        return np.unique(np.geomspace(min(1.1, max_sparsity), max_sparsity, _N_GRID))
     values = np.asarray(grid, dtype=np.float64)
-    # Values slightly above sqrt(p), due to rounding by the user, are accepted.
-    good = (values >= 1) & (values <= most * (1 + 1e-3))
-    if values.ndim != 1 or not values.size or not good.all():
-        bad = values[~good].ravel()[:1]
+    # Values slightly above sqrt(p) are accepted, because the user may have rounded.
+    is_valid = (values >= 1) & (values <= max_sparsity * (1 + 1e-3))
+    if values.ndim != 1 or not values.size or not is_valid.all():
+        invalid = values[~is_valid].ravel()[:1]
         raise ValueError(
-            f"grid must be a list of values with 1 <= sparsity <= sqrt(n_features) = {most:.6g}, "
-            f"got {grid!r}{f', which contains {bad[0]}' if bad.size else ''}."
+            "grid must be a list of values with 1 <= sparsity <= sqrt(n_features) = "
+            f"{max_sparsity:.6g}, got {grid!r}"
+            f"{f', which contains {invalid[0]}' if invalid.size else ''}."
         )
     return np.unique(values)
 
@@ -67,8 +68,8 @@ def choose_sparsity(
     Parameters
     ----------
     estimator : SparseKMeans or PCSKMeans
-        Unfitted; it is cloned for each fit.  ``random_state=None`` is replaced by one seed for all
-        fits.
+        Unfitted.  It is cloned for each fit.  If its ``random_state`` is None, all fits use the
+        same seed.
     X : array-like, dask.array.Array, DataFrame or xarray.DataArray of shape (n, p)
         Rows.
     y : array-like or dask.array.Array of shape (n,), or (rows, labels), optional
@@ -76,8 +77,9 @@ def choose_sparsity(
     method : {"gap", "f-score"}, default="gap"
         Score of a sparsity:
 
-        - ``"gap"``: permutation gap statistic [1]_, ``log O(s) - mean_b log O_b(s)``, where O is
-          the objective (Eq. 4 of the PCSKM paper) for X, and O_b for data with permuted columns.
+        - ``"gap"``: permutation gap statistic [1]_, ``log O(s) - mean_b log O_b(s)``.  O is the
+          objective (Eq. 4 of the PCSKM paper) for X, and O_b the objective for data with permuted
+          columns.
         - ``"f-score"``: pairwise F-score of held-out labeled rows, in ``n_folds`` folds within the
           classes.  Labels of the other folds are constraints if the estimator accepts them.
     grid : array-like of float, optional
@@ -93,10 +95,10 @@ def choose_sparsity(
     Returns
     -------
     Selection
-        ``standard_errors``: standard deviation over the B references times
-        ``sqrt(1 + 1/B)`` [2]_, or the standard error of the mean over folds.  ``details``:
-        ``log_objective`` (g,) and ``log_reference`` (B, g), or ``fold_scores``
-        (folds, g).  Estimators are fitted to all rows (and all labels).
+        ``standard_errors`` are the standard deviation over the B references, times
+        ``sqrt(1 + 1/B)`` [2]_, or the standard error of the mean over folds.  ``details`` contains
+        ``log_objective`` (g,) and ``log_reference`` (B, g), or ``fold_scores`` (folds, g).
+        Estimators are fitted to all rows and all labels.
 
     Raises
     ------
@@ -107,7 +109,7 @@ def choose_sparsity(
     Warns
     -----
     ConvergenceWarning
-        As in the fits to the data, each message once.
+        As in the fits.  Each message is shown once.
 
     See Also
     --------
@@ -115,14 +117,12 @@ def choose_sparsity(
 
     Notes
     -----
-    *Passes*: those of the longest fit, because all fits share their passes.  Common parts of fits,
-    such as the initialization and the first round, are computed once.  An estimator whose class
-    overrides ``fit`` is treated as in :func:`choose_n_clusters`.  References read no data: their
-    rows are generated on the workers from permuted values of each column.  For up to 8 MiB of data
-    these are exact permutations.  For larger data the columns of a uniform sample of rows are
-    permuted, and the sample is repeated with shifted columns.
-    *Memory* of a worker thread: that of one fit, times the number of concurrent fits (g, or 64 for
-    references), and twice the sample.
+    *Passes*: the passes of the longest fit, because all fits share their passes.  The
+    initialization and the first round are computed once.  See :func:`choose_n_clusters` for
+    estimators whose class overrides ``fit``.  References need no pass: the workers permute the
+    values of each column.  For more than 8 MiB of data, they permute a uniform sample of rows, and
+    repeat it with shifted columns.  *Memory* of a worker thread: the memory of one fit, times the
+    number of concurrent fits (g, or 64 for references), and twice the sample.
 
     References
     ----------
@@ -150,7 +150,7 @@ def choose_sparsity(
         raise ValueError(
             "y must be None for method='gap', got labels. Omit y, or use method='f-score'."
             if y is not None
-            else "y must be given for method='f-score', got None. Pass y with the known labels."
+            else "y must be set for method='f-score', got None. Pass y with the known labels."
         )
     opened = open_grid(estimator, X, "sparsity", random_state)
     values = _sparsity_grid(grid, opened.data.X.shape[1])
@@ -183,8 +183,8 @@ def _by_gap(grid: Grid, values: Floats, n_references: int) -> Selection:
     observed = np.array([_log_objective(model) for model in models])
     if not (np.isfinite(observed).all() and np.isfinite(reference).all()):
         raise ValueError(
-            "The weighted between-cluster sum of squares must be positive for all values, got 0: "
-            "no feature separates the clusters. Use n_clusters >= 2, and data that vary."
+            "The weighted between-cluster sum of squares must be positive for all values, got 0, "
+            "because no feature separates the clusters. Use n_clusters >= 2, and data that vary."
         )
     scores = observed - reference.mean(axis=0)
     errors = reference.std(axis=0) * np.sqrt(1 + 1 / n_references)
@@ -200,14 +200,14 @@ def _pool(survey: Survey, dtype: Any) -> NDArray[Any]:
 
 
 def _folds(labels: NDArray[np.int32], n_folds: int, seed: int) -> NDArray[np.intp]:
-    """Assign labeled rows to folds: the rows of each class are distributed in random order."""
+    """Assign labeled rows to folds at random, with equal numbers of each class."""
     rng = np.random.default_rng(seed)
     fold = np.empty(len(labels), np.intp)
-    dealt = 0
+    n_assigned = 0
     for label in np.unique(labels):
         members = rng.permutation(np.flatnonzero(labels == label))
-        fold[members] = (dealt + np.arange(len(members))) % n_folds
-        dealt += len(members)
+        fold[members] = (n_assigned + np.arange(len(members))) % n_folds
+        n_assigned += len(members)
     return fold
 
 

@@ -22,13 +22,13 @@ from daskclust.core.reduction.row_views import Subsampled
 from daskclust.metrics import ari_of_table
 from daskclust.selection._grid import Grid, open_grid
 
-#: Fraction of the rows of each fit.
+#: Fraction of the rows to which a half is fitted.
 SHARE = 0.5
 
 
 @dataclass(frozen=True)
 class Labels:
-    """Function that labels rows with a fitted model; it is sent to workers."""
+    """Function that labels rows with a fitted model."""
 
     model: Any
 
@@ -45,9 +45,10 @@ class Labels:
 
 @dataclass(frozen=True)
 class Halves:
-    """Fit for one value of the parameter, fits to halves, and their agreement.
+    """Fit to all rows for one value of the parameter, fits to halves, and their agreement.
 
-    ``tables`` (B, k, k): weight of the rows by label of ``estimator`` and label of the half's fit.
+    ``tables`` (B, k, k) are the weights of the rows by their labels in ``estimator`` and in the fit
+    to a half.
     """
 
     estimator: Any
@@ -56,12 +57,12 @@ class Halves:
 
     @property
     def agreement(self) -> Floats:
-        """Adjusted Rand index of each half's fit with ``estimator``, over all rows; (B,)."""
+        """Adjusted Rand index (B,) of ``estimator`` and each fit to a half, over all rows."""
         return np.array([ari_of_table(table) for table in self.tables])
 
 
 def fit_halves(grid: Grid, values: Sequence[int], n_draws: int) -> list[Halves]:
-    """Fit all values to all rows and to halves; all fits share their passes."""
+    """Fit each value of the parameter to all rows and to halves.  All fits share passes."""
     if not grid.shares_passes:
         raise ValueError(
             f"{type(grid.estimator).__name__} must not override fit, because fits to halves of the "
@@ -89,7 +90,7 @@ def fit_halves(grid: Grid, values: Sequence[int], n_draws: int) -> list[Halves]:
 
 
 def _with_seed(grid: Grid, draw: int) -> Grid:
-    """Return the grid with another seed, because equal initializations would seem stable."""
+    """Return the grid with another seed: equal initializations would make fits look stable."""
     model = clone(grid.estimator)
     if "random_state" in model.get_params():
         seeds = np.random.SeedSequence([grid.seed, draw]).generate_state(1)
@@ -106,10 +107,10 @@ class Stability:
     score : float
         Mean of ``agreement``.
     agreement : ndarray of shape (n_draws,), float64
-        Adjusted Rand index of each half's fit with the fit to all rows, over all rows.
+        Adjusted Rand index of the fit to all rows and each fit to a half, over all rows.
     rows : ndarray or dask.array.Array of shape (n,), float64
-        For each row the fraction of the halves in which it has the matching cluster.  For Dask
-        input it is lazy, with the chunks of X.
+        Fraction of the fits to halves that assign the row to the matching cluster.  Lazy, and
+        chunked like X, for Dask input.
     estimator : estimator
         Estimator fitted to all rows.
     passes : int
@@ -125,7 +126,7 @@ class Stability:
 
 @dataclass(frozen=True)
 class _MatchingFraction:
-    """Function that returns the fraction of fits with the matching cluster; sent to workers."""
+    """Function that returns the fraction of fits that assign the matching cluster to a row."""
 
     reference: Labels
     of_halves: tuple[Labels, ...]
@@ -145,11 +146,11 @@ class _MatchingFraction:
 def stability(estimator: Any, X: Any, *, n_draws: int = 10, random_state: Any = None) -> Stability:
     """Measure how much a clustering depends on the sampled rows and on the initialization.
 
-    Use it to find out which clusters, or which rows, are assigned reliably.
+    Use it to find rows or clusters whose labels are not reliable.
 
     The estimator is fitted to all rows, and with other seeds to random halves of the rows.  All
-    fits share their passes.  The clusters of a half are matched with those of all rows such that
-    most rows agree.
+    fits share their passes.  The clusters of a half are matched with the clusters of all rows, so
+    that as many rows as possible agree.
 
     Parameters
     ----------
@@ -181,8 +182,8 @@ def stability(estimator: Any, X: Any, *, n_draws: int = 10, random_state: Any = 
     A stable clustering may be wrong.  Few clusters are often more stable than the true number, and
     a fit that fails in the same way each time is stable, too.
 
-    *Passes*: those of the longest fit, and one; one more each time that ``rows`` is computed.
-    *Memory* of a worker thread: that of one fit, times ``n_draws + 1``.
+    *Passes*: the passes of the longest fit, and one.  Each computation of ``rows`` is another pass.
+    *Memory* of a worker thread: the memory of one fit, times ``n_draws + 1``.
 
     Examples
     --------

@@ -198,20 +198,45 @@ def test_pairs_that_contradict_each_other_are_reported() -> None:
 @pytest.mark.parametrize(
     ("candidates", "given", "error", "message"),
     [
-        (["KMeans"], {}, ValueError, "n_clusters must be given for the candidate 'KMeans'"),
+        (
+            ["KMeans"],
+            {},
+            ValueError,
+            "n_clusters must be set, because the candidate 'KMeans' is a name",
+        ),
         (["KMean"], {"n_clusters": 3}, ValueError, r"candidates\[0\] must be an estimator or one"),
         ("KMeans", {"n_clusters": 3}, ValueError, "candidates must be a list"),
         ([], {}, ValueError, "at least one"),
         ([("KMeans", 3)], {"n_clusters": 3}, ValueError, "dict of parameters"),
-        ([(KMeans(3), {"penalty": [1]})], {}, ValueError, "KMeans has no parameter 'penalty'"),
-        ([(KMeans(3), {"init": "random"})], {}, ValueError, "must be a list, got 'random'"),
+        (
+            [(KMeans(3), {"penalty": [1]})],
+            {},
+            ValueError,
+            "must have parameters of KMeans, got 'penalty'",
+        ),
+        (
+            [(KMeans(3), {"init": "random"})],
+            {},
+            ValueError,
+            "must have a list of values for 'init', got 'random'",
+        ),
         ([ForeignClustering(3)], {}, ValueError, "estimator of daskclust with a method predict"),
-        ([LabelSpreading()], {}, ValueError, "without labels, got LabelSpreading"),
+        ([LabelSpreading()], {}, ValueError, "does not require labels, got LabelSpreading"),
         ([KMeans(3, checkpoint="fit.npz")], {}, ValueError, "cannot share one checkpoint"),
         ([KMeans(0)], {}, ValueError, "n_clusters"),
         (MODELS, {"n_folds": 1}, ValueError, "n_folds"),
-        (MODELS, {"n_folds": 41}, ConstraintError, "expected at least n_folds=41"),
-        (MODELS, {"must_link": None, "cannot_link": None}, ConstraintError, r"hold 0 group"),
+        (
+            MODELS,
+            {"n_folds": 41},
+            ConstraintError,
+            "must contain at least n_folds=41 groups of pairs",
+        ),
+        (
+            MODELS,
+            {"must_link": None, "cannot_link": None},
+            ConstraintError,
+            r"must contain at least n_folds=5 groups of pairs.*got 0",
+        ),
         (
             MODELS,
             {"must_link": [[0, 300]]},
@@ -230,7 +255,7 @@ def test_what_cannot_be_used_is_refused(
 def test_pairs_that_imply_each_other_are_too_few_for_the_folds() -> None:
     rows = np.arange(8)
     chain = np.stack([rows[:-1], rows[1:]], axis=1)
-    with pytest.raises(ConstraintError, match=r"hold 1 group.*n_folds=5"):
+    with pytest.raises(ConstraintError, match=r"at least n_folds=5 groups of pairs.*got 1"):
         choose_by_pairs(MODELS, X, chain)
 
 

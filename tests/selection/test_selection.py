@@ -270,7 +270,7 @@ def test_bic_is_that_of_mixtures_and_shares_passes(missing):
         ({"grid": []}, "grid must be a list"),
         ({"grid": [[1.5]]}, "grid must be a list"),
         ({"method": "best"}, r"method must be one of 'gap', 'f-score', got 'best'\."),
-        ({"method": "f-score"}, "y must be given"),
+        ({"method": "f-score"}, "y must be set"),
         ({"y": TRUTH}, "y must be None for method='gap'"),
         ({"n_references": 1}, "n_references == 1, must be >= 2"),
         ({"n_folds": 1}, "n_folds == 1, must be >= 2"),
