@@ -1,4 +1,4 @@
-"""Files of tables: find them, and open Parquet and CSV as lazy frames."""
+"""Files of tables: search for files, and lazy frames of Parquet and CSV."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from daskclust.core.storage.files import matching
 from daskclust.core.storage.redact import redact
 from daskclust.core.storage.stores import url_options
 
-#: Number of bytes of a CSV file that decide which columns are numeric.
+#: Number of bytes of a CSV file that are read to find the numeric columns.
 _HEAD_BYTES = 2**20
 #: Approximate number of bytes of a CSV file that one task reads.
 _PART_BYTES = 64 * 10**6
@@ -30,21 +30,21 @@ _PART_BYTES = 64 * 10**6
 _LINE_BYTES = 2**26
 #: Number of threads that read the metadata of Parquet files.
 _THREADS = 16
-#: Words for missing numbers in CSV; in columns that are not features they are text.
+#: Words for missing numbers in the feature columns of CSV.  In other columns they are text.
 _MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "-nan", "null", "NULL", "None", "#N/A", "<NA>")
 #: Endings of the names of Parquet files in folders.
 _PARQUET = (".parquet", ".parq", ".pq")
 
 
 class FileError(ValueError):
-    """A message about a file that needs no further remedy."""
+    """Error about a file, with a message that includes the remedy."""
 
 
 @dataclass(frozen=True)
 class Files:
-    """Files of one table: `paths` in a file system of fsspec, and the folder they are in, if any.
+    """Files of one table: `paths` in a file system of fsspec.
 
-    `local` are absolute paths; empty for URLs.
+    `folder` is the folder if the user has passed one.  `local` are absolute paths; empty for URLs.
     """
 
     system: Any
@@ -54,7 +54,7 @@ class Files:
 
 
 def is_csv(name: str) -> bool:
-    """Return True for the name of a CSV file; a URL may end in a query.
+    """Return True for the name of a CSV file, without the query of a URL.
 
     >>> is_csv("t?.csv"), is_csv("s3://b/t.CSV.gz?v=1"), is_csv("t.parquet")
     (True, True, False)
@@ -64,17 +64,17 @@ def is_csv(name: str) -> bool:
 
 
 def find_files(names: Sequence[str]) -> Files:
-    """Find the files of a table: paths or URLs of files or folders, or patterns."""
+    """Return the files of a table from paths, URLs, folders or patterns."""
     import fsspec
 
     remote = ["://" in name for name in names]
     if any(remote) and not all(remote):
-        raise FileError("the files must be all local or all URLs, got both")
+        raise FileError("all files must be local, or all must be URLs, got both")
     folder = None
     if any(remote):
         matched = [name for pattern in names for name in matching(pattern)]
-        found = [fsspec.core.url_to_fs(name, **url_options(names[0])) for name in matched]
-        system, paths = found[0][0], [path for _, path in found]
+        systems = [fsspec.core.url_to_fs(name, **url_options(names[0])) for name in matched]
+        system, paths = systems[0][0], [path for _, path in systems]
         if len(paths) == 1:
             if "*" in paths[0]:
                 paths = sorted(system.glob(paths[0]))
@@ -87,31 +87,33 @@ def find_files(names: Sequence[str]) -> Files:
         paths = [path for name in names for path in _local(name)]
         folder = os.path.abspath(names[0]) if len(names) == 1 and Path(names[0]).is_dir() else None
     if not paths:
-        raise FileNotFoundError(f"{redact(names[0])!r} has no files; give the path of a table.")
+        raise FileNotFoundError(
+            f"{redact(names[0])!r} must have files of a table, got none. Pass the path of a table."
+        )
     local = () if any(remote) else tuple(map(Path, paths))
     return Files(system, paths, folder, local)
 
 
 def _local(name: str) -> list[str]:
-    """Return the absolute paths of a file, of those in a folder, or of those of a pattern."""
+    """Return the absolute paths of the files for a path, a folder or a pattern."""
     path = Path(name)
     if path.is_dir():
-        found = [str(file) for file in path.rglob("*") if file.name.endswith(_PARQUET)]
-        return [os.path.abspath(file) for file in sorted(found, key=natural_sort_key)]
+        matches = [str(file) for file in path.rglob("*") if file.name.endswith(_PARQUET)]
+        return [os.path.abspath(file) for file in sorted(matches, key=natural_sort_key)]
     is_pattern = any(mark in name for mark in "*?[") and not path.exists()
-    found = sorted(glob.glob(name)) if is_pattern else [name]
-    if not found or not Path(found[0]).exists():
+    matches = sorted(glob.glob(name)) if is_pattern else [name]
+    if not matches or not Path(matches[0]).exists():
         raise FileNotFoundError(
-            f"The file {name!r} does not exist; use the path of an existing one."
+            f"The file {name!r} does not exist. Use the path of an existing file."
         )
-    return [os.path.abspath(file) for file in found if Path(file).is_file()]
+    return [os.path.abspath(file) for file in matches if Path(file).is_file()]
 
 
 # Parquet
 
 
 def read_footers(files: Files) -> Any:
-    """Return the files as a Dataset, after reading the metadata of all of them."""
+    """Read the metadata of all files, and return the files as a Dataset."""
     import pyarrow.dataset
     from pyarrow.fs import FSSpecHandler, LocalFileSystem, PyFileSystem
 
@@ -147,35 +149,37 @@ def _not_parquet(path: str, error: BaseException) -> FileError:
 
 
 def parquet_frame(dataset: Any) -> tuple[Any, tuple[int, ...], int]:
-    """Return the lazy frame of Parquet files, rows of each partition, and bytes of the largest."""
+    """Return the lazy frame of Parquet files, the rows of the partitions, and the most bytes."""
     import pyarrow
 
     schema = dataset.schema
     for fragment in dataset.get_fragments():
-        own, where = fragment.physical_schema, repr(redact(fragment.path))
-        more = {*own.names} - {*schema.names}
-        if more:
+        file_schema, where = fragment.physical_schema, repr(redact(fragment.path))
+        additional = {*file_schema.names} - {*schema.names}
+        if additional:
             raise ValueError(
-                f"{where} has a column {min(more)!r} that the first file of the table lacks; all "
-                "files must have the same columns."
+                f"{where} must have the columns of the first file of the table, got an additional "
+                f"column {min(additional)!r}."
             )
-        for item in (own.pandas_metadata or {}).get("index_columns", []):
+        for item in (file_schema.pandas_metadata or {}).get("index_columns", []):
             if isinstance(item, dict) and item.get("name") is not None:
                 raise ValueError(
-                    f"The index {item['name']!r} is a range of which {where} stores the ends only; "
-                    "expected a column. Write the file from frame.reset_index()."
+                    f"The index {item['name']!r} of {where} must be stored as a column, got only "
+                    "the ends of a range. Write the file from frame.reset_index()."
                 )
         try:
-            schema = pyarrow.unify_schemas([schema, own], promote_options="permissive")
+            schema = pyarrow.unify_schemas([schema, file_schema], promote_options="permissive")
         except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError) as error:
             raise ValueError(
-                f"{where} has other data types than the first file of the table: "
+                f"{where} must have the data types of the first file of the table, got "
                 f"{_first_line(error)}. Write the files with the same types."
             ) from error
     pieces = pieces_of(dataset)
     groups = [piece.row_groups for piece in pieces]
-    lengths = tuple(sum(group.num_rows for group in part) for part in groups)
-    most_bytes = max(sum(group.total_byte_size for group in part) for part in groups)
+    lengths = tuple(sum(group.num_rows for group in groups_of_piece) for groups_of_piece in groups)
+    most_bytes = max(
+        sum(group.total_byte_size for group in groups_of_piece) for groups_of_piece in groups
+    )
     return frame_of_pieces(schema, pieces), lengths, most_bytes
 
 
@@ -189,14 +193,14 @@ def _first_line(error: BaseException) -> str:
 def _header_of(content: bytes) -> tuple[list[str], int, list[list[str]]]:
     """Return the names of the columns, the lines of the header, and the rows below it.
 
-    Text that is not UTF-8, other separators than commas, and a row with more fields than the header
-    raise an error: values would belong to other columns.
+    The text must be UTF-8 with commas, and no row may have more fields than the header: its values
+    would belong to other columns.
     """
     import pandas
 
     is_complete = len(content) < _HEAD_BYTES
     try:
-        # The last line may be incomplete, and so may its last character.
+        # The last line, and the last character in it, may be incomplete.
         text = (content if is_complete else content[: content.rindex(b"\n")]).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise FileError(
@@ -208,28 +212,26 @@ def _header_of(content: bytes) -> tuple[list[str], int, list[list[str]]]:
     lines = csv.reader(io.StringIO(text, newline=""))
     header = next(filter(None, lines), None)
     if header is None:
-        raise FileError("it is empty; expected a header line")
+        raise FileError("it must have a header line, got an empty file")
     n_lines = lines.line_num
     if len(header) == 1 and any(mark in header[0] for mark in ";\t|"):
-        raise FileError(
-            f"its header is {header[0]!r}, without commas; expected fields separated by commas"
-        )
+        raise FileError(f"its header must have fields separated by commas, got {header[0]!r}")
     rows = []
     for row in lines:
         if len(row) > len(header):
             raise FileError(
-                f"line {lines.line_num} has {len(row)} fields, the header {len(header)}, so the "
-                "columns of its values are unknown. Remove fields (a comma at the end of the "
-                "line?), or name them in the header"
+                f"line {lines.line_num} must have at most {len(header)} fields, as the header, got "
+                f"{len(row)}. Remove fields (a comma at the end of the line?), or name them in the "
+                "header"
             )
         rows.append(row)
-    # pandas names columns without a name, and columns of the same name.
+    # pandas chooses names for columns without a name and for repeated names.
     names = [*pandas.read_csv(io.StringIO(text), nrows=0, index_col=False).columns]
     return names, n_lines, rows if is_complete else rows[:-1]
 
 
 def _is_numeric(texts: Collection[str]) -> bool:
-    """Return True if all texts that are not missing are numbers, and there is one."""
+    """Return True if there are texts that are not missing, and all of them are numbers."""
     import pyarrow
 
     present = {text.strip() for text in texts}.difference(_MISSING)
@@ -242,18 +244,18 @@ def _is_numeric(texts: Collection[str]) -> bool:
 
 @dataclass(frozen=True)
 class _CsvReader:
-    """Function that reads a part of a CSV file: features are float64, other columns are text."""
+    """Function that reads a part of a CSV file, with features as float64 and the rest as text."""
 
     header: list[str]
     features: tuple[str, ...]
 
-    def __call__(self, part: Any, columns: Sequence[str] | None = None) -> Any:
-        """Read some columns of a part; an error names the file, the column and the value."""
+    def __call__(self, source: Any, columns: Sequence[str] | None = None) -> Any:
+        """Read columns of a part of a file, given as (file, first byte, number of bytes)."""
         import pandas
         import pyarrow.csv
         from fsspec.utils import read_block
 
-        file, start, length = part
+        file, start, length = source
         # Other threads may read the same file.
         with copy(file) as opened:
             content = opened.read() if length is None else read_block(opened, start, length, b"\n")
@@ -262,8 +264,8 @@ class _CsvReader:
         shown = f"{where!r}, from byte {start} on" if start else repr(where)
         if length is not None and content.count(b'"') % 2:
             raise FileError(
-                f"{shown}: A quoted value contains the end of a part of the file, or a quotation "
-                "mark is missing. Write the table as Parquet."
+                f"{shown}: A quoted value crosses the border between two parts of the file, or a "
+                "quotation mark is missing. Write the table as Parquet."
             )
         if not content.strip():
             table = self.schema.empty_table().select(columns or self.header)
@@ -288,42 +290,42 @@ class _CsvReader:
 
     @property
     def schema(self) -> Any:
-        """The data types of all columns."""
+        """Data types of all columns."""
         import pyarrow
 
         number, text = pyarrow.float64(), pyarrow.string()
         return pyarrow.schema([(n, number if n in self.features else text) for n in self.header])
 
     def check_header(self, content: bytes, where: str) -> int:
-        """Return the lines of the header; raise an error if it differs from the first file's."""
+        """Return the number of header lines; raise an error if the columns differ."""
         try:
             names, n_lines, _ = _header_of(content[:_HEAD_BYTES])
         except FileError as error:
             raise FileError(f"{where!r}, of the same table: {error}") from error
         if names != self.header:
             raise FileError(
-                f"the columns of {where!r} are {names}, those of the first file {self.header}; "
-                "expected the same ones in the same order"
+                f"the columns of {where!r} must be those of the first file, {self.header}, in the "
+                f"same order, got {names}"
             )
         return n_lines
 
     def _explained(self, error: BaseException) -> str:
-        """Return the message of an error of pyarrow with the name of the column."""
+        """Return the message of a pyarrow error, with the name of the column."""
         text = _first_line(error)
-        found = re.fullmatch(r"In CSV column #(\d+): (?:Row #(\d+): )?CSV conversion.*", text)
-        if found is None:
+        match = re.fullmatch(r"In CSV column #(\d+): (?:Row #(\d+): )?CSV conversion.*", text)
+        if match is None:
             return f"It cannot be read as CSV: {text}."
         value = text.partition("value ")[2][:42] or text
-        row = "" if found[2] is None else f" in line {found[2]} of the part"
+        row = "" if match[2] is None else f" in line {match[2]} of the part"
         return (
-            f"The column {self.header[int(found[1])]!r} contains {value}{row}; expected numbers, "
-            "and nothing or NA for missing ones. Correct it, or leave the column out of columns "
-            "(--columns). See the page how-to/tables."
+            f"The column {self.header[int(match[1])]!r} must contain numbers, or empty fields or "
+            f"NA for missing values, got {value}{row}. Correct the value, or omit the column from "
+            "columns (--columns). See the page how-to/tables."
         )
 
 
 def csv_frame(files: Files, columns: Sequence[str] | None, label_column: str | None) -> Any:
-    """Return the lazy frame of CSV files; the first MiB of the first file decides the types."""
+    """Return the lazy frame of CSV files.  The first MiB of the first file sets the types."""
     import pandas
     from dask.dataframe import from_map
     from fsspec.core import OpenFile, get_compression
@@ -338,24 +340,27 @@ def csv_frame(files: Files, columns: Sequence[str] | None, label_column: str | N
             heads.append(content.read(_HEAD_BYTES))
     header, _, rows = _header_of(heads[0])
     if columns is None:
-        texts = ([row[at] for row in rows if at < len(row)] for at in range(len(header)))
+        texts = (
+            [row[position] for row in rows if position < len(row)]
+            for position in range(len(header))
+        )
         numeric = [name for name, column in zip(header, texts, strict=True) if _is_numeric(column)]
         columns = [name for name in numeric if name != label_column]
     reader = _CsvReader(header, tuple(name for name in header if name in columns))
     for path, head in zip(files.paths, heads, strict=False):
         reader.check_header(head, path)
-    parts: list[Any] = []
+    sources: list[Any] = []
     for file in opened:
         # Compressed files cannot be divided.
         size = 0 if file.compression else file.fs.size(file.path)
         n_parts = max(1, size // _PART_BYTES)
         edges = [size * k // n_parts for k in range(n_parts + 1)]
         lengths = [None] if n_parts == 1 else np.diff(edges).tolist()
-        # A list as in Dask's own readers, so that errors of reads name the file.
-        parts += [[file, start, n] for start, n in zip(edges, lengths, strict=False)]
+        # Errors name the file if its part is a list, as in the readers of Dask.
+        sources += [[file, start, n] for start, n in zip(edges, lengths, strict=False)]
     return from_map(
         reader,
-        parts,
+        sources,
         meta=reader.schema.empty_table().to_pandas(types_mapper=pandas.ArrowDtype),
         label="read-csv",
         enforce_metadata=False,

@@ -1,4 +1,4 @@
-"""Labels in a column of one partition: missing values, empty text and -1 mean "no label"."""
+"""Labels in a column of a partition.  Missing values, empty text and -1 mean "no label"."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from daskclust.core.engine import number_type
 
 #: Code of rows without a label.
 NO_LABEL = -1
-#: Labels in CSV that are codes; programs with one type of numbers write 3.0.
+#: Pattern of codes in CSV.  Some programs write 3.0 for 3.
 _CODE = re.compile(r"(-?(?:0|[1-9]\d{0,17}))(?:\.0*)?")
 
 
@@ -21,32 +21,32 @@ def check_length(part: Any, length: int) -> None:
     """Raise ValueError if a partition has changed since its rows were counted."""
     if len(part) != length:
         raise ValueError(
-            f"A partition of the table has {len(part)} rows, and had {length} when they were "
-            "counted; expected files that do not change. Open the table again."
+            f"A partition of the table must have {length} rows, as in the first count, got "
+            f"{len(part)}. The files have changed: open the table again."
         )
 
 
 def labeled(part: Any, length: int) -> tuple[Ints, NDArray[Any]]:
     """Return the positions of labeled rows, and their labels."""
     check_length(part, length)
-    places = np.flatnonzero(part.notna().to_numpy(dtype=bool))
-    present = part.iloc[places]
+    positions = np.flatnonzero(part.notna().to_numpy(dtype=bool))
+    present = part.iloc[positions]
     kind = number_type(part.dtype)
     if kind is None or kind.kind not in "iuf":
         values = np.array([str(item).strip() for item in present.to_numpy(dtype=object)], object)
         is_known = ~np.isin(values, ("", str(NO_LABEL), str(float(NO_LABEL))))
-        return places[is_known], values[is_known]
+        return positions[is_known], values[is_known]
     numbers = present.to_numpy(dtype=kind)
     if kind.kind == "f":
-        places, numbers = places[~np.isnan(numbers)], numbers[~np.isnan(numbers)]
+        positions, numbers = positions[~np.isnan(numbers)], numbers[~np.isnan(numbers)]
     codes = numbers.astype(np.int64)
     if (codes != numbers).any():
         raise _not_integers(str(part.name))
-    return places[codes != NO_LABEL], codes[codes != NO_LABEL]
+    return positions[codes != NO_LABEL], codes[codes != NO_LABEL]
 
 
 def codes_in(texts: NDArray[Any], column: str) -> NDArray[Any]:
-    """Return texts as codes if all of them are codes; other numbers raise an error.
+    """Convert texts to codes if all of them are codes; raise an error for other numbers.
 
     >>> codes_in(np.array(["3.0", "7"]), "c"), codes_in(np.array(["3", "oak"]), "c")
     (array([3, 7]), array(['3', 'oak'], dtype='<U3'))
@@ -75,13 +75,17 @@ def distinct(part: Any, length: int) -> NDArray[Any]:
     return np.unique(labeled(part, length)[1])
 
 
-def coded(part: Any, length: int, known: NDArray[Any], classes: NDArray[Any]) -> Ints:
-    """Return a code per row, -1 for no label; the code of a text is its position in `classes`."""
-    places, values = labeled(part, length)
+def coded(part: Any, length: int, known_labels: NDArray[Any], classes: NDArray[Any]) -> Ints:
+    """Return the code of each row (-1 without a label): for text, its position in `classes`."""
+    positions, values = labeled(part, length)
     out = np.full(length, NO_LABEL, np.int64)
-    codes = np.searchsorted(known, values)
+    codes = np.searchsorted(known_labels, values)
     if classes.dtype.kind != "O":
-        numbers = codes_in(known, str(part.name)) if known.dtype.kind == "O" else known
+        numbers = (
+            codes_in(known_labels, str(part.name))
+            if known_labels.dtype.kind == "O"
+            else known_labels
+        )
         codes = numbers[codes]
-    out[places] = codes
+    out[positions] = codes
     return out

@@ -1,4 +1,4 @@
-"""Tables (Parquet, CSV, arrays) as rows for clustering, and labels written next to the rows."""
+"""Tables (Parquet, CSV, arrays) as rows for clustering, and files of labels."""
 
 from __future__ import annotations
 
@@ -70,18 +70,18 @@ class _Vectors:
 
 @dataclass(frozen=True)
 class TableScaling:
-    """Scaling of the features: ``"none"``, or ``"standard"`` with the statistics to use."""
+    """Scaling of the features: ``"none"``, or ``"standard"`` with mean and standard deviation."""
 
     kind: Literal["none", "standard"]
     mean: Floats | None = None
     std: Floats | None = None
-    #: Tables do not support the scalings of scenes that need a matrix.
+    #: Scalings by a matrix exist only for scenes.
     matrix: None = None
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table of any size, opened by :func:`open_table`.
+    """Table of any size, opened by :func:`open_table`.
 
     Attributes
     ----------
@@ -102,13 +102,13 @@ class Table:
     vectors: _Vectors | None = None
     #: True if the columns that are not features are text, as in CSV.
     is_text: bool = False
-    #: The rows, if they are stored as an array.
+    #: Lazy array of the rows, if they are stored as an array.
     array: Any = None
     #: Number of rows of each partition, if the metadata of the files state it.
     known_lengths: tuple[int, ...] | None = None
     #: Bytes of all columns of the largest partition, if the metadata of the files state them.
     most_bytes: int | None = None
-    #: The files as they were opened; a fit compares them again.
+    #: State of the files when the table was opened.  Each use checks that it is the same.
     seen: SeenFiles = field(default_factory=lambda: SeenFiles(()))
     scale: Literal["none", "standard"] | StandardScaler = "none"
 
@@ -138,27 +138,31 @@ class Table:
     def lengths(self) -> tuple[int, ...]:
         """Number of rows of each partition.
 
-        Metadata of Parquet and of arrays state it.  Other tables are counted once, in one pass over
-        one column.
+        It is stored in the metadata of Parquet files and arrays.  The rows of other tables are
+        counted in one pass over one column.
         """
         if self.known_lengths is not None:
             return self.known_lengths
-        parts = [dask.delayed(len)(part) for part in self._parts([self.columns[0]])]
-        return tuple(int(length) for length in compute("the count of rows", *parts))
+        counts = [dask.delayed(len)(partition) for partition in self._parts([self.columns[0]])]
+        return tuple(int(length) for length in compute("the count of rows", *counts))
 
     @property
     def largest_part(self) -> tuple[int, int, int] | None:
-        """Number of rows, rows of the largest partition, and bytes that are read for it.
+        """Number of rows, rows of the largest partition, and bytes of this partition in memory.
 
-        For CSV this is an estimate by the size of the files and the length of the first line below
-        the header.  None if the metadata do not state it.
+        For CSV these are estimates from the size of the files and the first MiB.  None if the
+        metadata do not contain these numbers.
         """
         width = self.n_features * self.dtype.itemsize
         if self.known_lengths is not None:
             n_rows, largest = sum(self.known_lengths), max(self.known_lengths, default=0)
-            most = self.most_bytes
-            # The stored columns and the values, or the values of an array.
-            return n_rows, largest, largest * width if most is None else most + 2 * largest * width
+            file_bytes = self.most_bytes
+            # Memory holds the stored columns and the values, or the values of an array.
+            return (
+                n_rows,
+                largest,
+                largest * width if file_bytes is None else file_bytes + 2 * largest * width,
+            )
         size = self.bytes_of_files
         if not self.is_text or size is None or any(".gz" in file.name for file in self.files):
             return None
@@ -169,10 +173,10 @@ class Table:
         return n_rows, largest, size // self.frame.npartitions + 2 * largest * width
 
     def _parts(self, columns: Sequence[str] | None = None) -> list[Any]:
-        """Return the delayed partitions with some columns; failed reads are retried.
+        """Return the delayed partitions with some columns.  Reads that fail are retried.
 
-        Dask's optimization would join partitions if few columns are read; here it only removes
-        columns.
+        Dask joins partitions if it reads few columns.  This is prevented here, so that partitions
+        stay those of the table.
         """
         self.seen.check()
 
@@ -185,41 +189,42 @@ class Table:
             return list(frame.to_delayed(optimize_graph=False))
 
         retries = NEVER_AGAIN if self.files else Retries.configured()
-        found = persistently(parts, lambda: "The metadata of the table", retries)
-        return parts_read_again(found, self.files)
+        partitions = persistently(parts, lambda: "The metadata of the table", retries)
+        return parts_read_again(partitions, self.files)
 
     @cached_property
     def samples(self) -> Any:
-        """The features: a lazy Dask array (n, p) with one chunk per partition.
+        """Features: a lazy Dask array (n, p) with one chunk per partition.
 
-        float32 if all columns are float32 or integers of up to 16 bits, else float64.  A column of
-        lists, or an array, keeps its data type.  With ``scale="standard"`` integers of up to 16
-        bits and float16 become float32; the first use takes one pass to compute the statistics.
+        The type is float32 if all columns are float32 or integers of at most 16 bits, else float64.
+        A column of lists, or an array, keeps its type.  With ``scale="standard"``, integers of at
+        most 16 bits and float16 become float32, and the first use takes one pass to compute the
+        statistics.
         """
         scaler = self.scaler
         return self.unscaled if scaler is None else scaler.transform(self.unscaled)
 
     @property
     def unscaled(self) -> Any:
-        """The features as they are stored: a lazy Dask array (n, p)."""
+        """Features as they are stored: a lazy Dask array (n, p)."""
         if self.array is not None:
             return self.array
         p, dtype = self.n_features, self._stored_dtype
         blocks = [
             da.from_delayed(
-                dask.delayed(_values)(part, self.columns, dtype, length)
+                dask.delayed(_values)(partition, self.columns, dtype, length)
                 if self.vectors is None
-                else dask.delayed(_vector_values)(part, self.columns[0], self.vectors, length),
+                else dask.delayed(_vector_values)(partition, self.columns[0], self.vectors, length),
                 (length, p),
                 meta=np.empty((0, p), dtype),
             )
-            for part, length in zip(self._parts(self.columns), self.lengths, strict=True)
+            for partition, length in zip(self._parts(self.columns), self.lengths, strict=True)
         ]
         return da.concatenate(blocks)
 
     @cached_property
     def scaler(self) -> StandardScaler | None:
-        """Scaler of the features, or None; ``scale="standard"`` takes one pass to fit it."""
+        """Scaler of the features, or None.  With ``scale="standard"``, the first use is a pass."""
         if isinstance(self.scale, StandardScaler):
             return self.scale
         return None if self.scale == "none" else StandardScaler().fit(self.unscaled)
@@ -238,21 +243,21 @@ class Table:
             return replace(self, scale="none")
         if scaling.kind != "standard":
             raise ValueError(
-                f"The model was fitted to a scene with scale={scaling.kind!r}, which tables do not "
-                "support."
+                f"The model must be fitted with a scale that tables support, got a scene with "
+                f"scale={scaling.kind!r}."
             )
         if len(scaling.mean) != self.n_features:
             raise ValueError(
-                f"The table has {self.n_features} features; the model was fitted to "
-                f"{len(scaling.mean)}. Use the same columns."
+                f"The table must have the {len(scaling.mean)} features of the fit, got "
+                f"{self.n_features}. Use the same columns."
             )
         return replace(self, scale=scaler_of(scaling.mean, scaling.std))
 
     def labels(self) -> tuple[Ints, NDArray[Any]]:
         """Return the partial labels of `label_column`, as ``y=(rows, labels)``.
 
-        Missing values, empty text and -1 mean "no label".  Only the rows that have a label are sent
-        to the client.  Cost: one pass over this column.
+        Missing values, empty text and -1 mean "no label".  Only labeled rows are sent to the
+        client. Cost: one pass over this column.
 
         Raises
         ------
@@ -260,20 +265,25 @@ class Table:
             The table was opened without a label column.
         """
         if self.label_column is None:
-            raise ValueError("The table has no label column; name one in open_table.")
+            raise ValueError(
+                "label_column must be set in open_table to read labels, got None. Name the column."
+            )
         column = self.label_column
-        parts = self._labeled_parts(column, _label_columns.labeled)
-        found = compute("the reading of labels", *parts)
+        tasks = self._labeled_parts(column, _label_columns.labeled)
+        labels_of_parts = compute("the reading of labels", *tasks)
         starts = np.cumsum([0, *self.lengths])
-        rows = [places + start for (places, _), start in zip(found, starts, strict=False)]
-        labels = self._as_classes(column, np.concatenate([values for _, values in found]))
+        rows = [
+            positions + start
+            for (positions, _), start in zip(labels_of_parts, starts, strict=False)
+        ]
+        labels = self._as_classes(column, np.concatenate([values for _, values in labels_of_parts]))
         return np.concatenate(rows), labels
 
     def known_classes(self, column: str) -> tuple[Any, dict[int, str] | None]:
         """Return the classes of a column as codes, and their names.
 
-        Missing values, empty text and -1 mean "no class".  Cost: one pass over the column; the
-        client receives the distinct classes only.
+        Missing values, empty text and -1 mean "no class".  Cost: one pass over the column.  The
+        client receives only the distinct classes.
 
         Returns
         -------
@@ -283,68 +293,68 @@ class Table:
             Name of each code; None if the column contains codes.
         """
         self.check_columns([column])
-        parts = self._labeled_parts(column, _label_columns.distinct)
-        found = np.concatenate(compute("the classes of a column", *parts))
-        if not len(found):
+        tasks = self._labeled_parts(column, _label_columns.distinct)
+        labels = np.concatenate(compute("the classes of a column", *tasks))
+        if not len(labels):
             raise ValueError(
-                f"The column {column!r} must contain a class, got missing values, empty text or -1 "
-                "only."
+                f"The column {column!r} must contain a class, got only missing values, empty text "
+                "or -1."
             )
-        classes = np.unique(self._as_classes(column, found))
+        classes = np.unique(self._as_classes(column, labels))
         names = dict(enumerate(map(str, classes))) if classes.dtype.kind == "O" else None
-        parts = self._labeled_parts(column, _label_columns.coded, np.unique(found), classes)
+        tasks = self._labeled_parts(column, _label_columns.coded, np.unique(labels), classes)
         blocks = [
-            da.from_delayed(part, (length,), meta=np.empty(0, np.int64))
-            for part, length in zip(parts, self.lengths, strict=True)
+            da.from_delayed(task, (length,), meta=np.empty(0, np.int64))
+            for task, length in zip(tasks, self.lengths, strict=True)
         ]
         return da.concatenate(blocks), names
 
     def check_columns(self, columns: Sequence[str]) -> None:
         """Raise KeyError for the first column that the table does not have."""
-        known = [str(name) for name in self.frame.columns]
+        names = [str(name) for name in self.frame.columns]
         for name in columns:
-            if name not in known:
-                close = difflib.get_close_matches(name, known, n=1)
-                shown = ", ".join(known[:SHOWN]) + (", ..." if len(known) > SHOWN else "")
+            if name not in names:
+                close = difflib.get_close_matches(name, names, n=1)
+                shown = ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
                 hint = f" Did you mean {close[0]}?" if close else ""
-                raise KeyError(f"The table has no column {name!r}; it has {shown}.{hint}")
+                raise KeyError(f"The table must have the column {name!r}, got {shown}.{hint}")
 
     def cells(self, rows: Ints, columns: Sequence[str]) -> Any:
-        """Return some columns of some rows, in the order of `rows`, as a pandas table.
+        """Return the values of `columns` for `rows`, in the order of `rows`, as a pandas table.
 
-        Cost: reads these columns of the partitions with such rows.
+        Cost: the columns are read from the partitions that contain the rows.
         """
         import pandas
 
         starts = np.cumsum([0, *self.lengths])
         owners = np.searchsorted(starts, rows, side="right") - 1
-        wanted, parts = np.unique(owners), self._parts(columns)
-        found = compute(
+        numbers, partitions = np.unique(owners), self._parts(columns)
+        tables = compute(
             "the nearest rows",
             *(
-                dask.delayed(_rows_of)(parts[k], rows[owners == k] - starts[k], list(columns))
-                for k in wanted
+                dask.delayed(_rows_of)(partitions[k], rows[owners == k] - starts[k], list(columns))
+                for k in numbers
             ),
         )
-        if not found:
+        if not tables:
             return pandas.DataFrame(columns=list(columns))
-        order = np.argsort(np.concatenate([np.flatnonzero(owners == k) for k in wanted]))
-        return pandas.concat(found, ignore_index=True).iloc[order].reset_index(drop=True)
+        order = np.argsort(np.concatenate([np.flatnonzero(owners == k) for k in numbers]))
+        return pandas.concat(tables, ignore_index=True).iloc[order].reset_index(drop=True)
 
-    def _labeled_parts(self, column: str, read: Any, *more: Any) -> list[Any]:
+    def _labeled_parts(self, column: str, read: Any, *arguments: Any) -> list[Any]:
         return [
-            dask.delayed(read)(part[column], length, *more)
-            for part, length in zip(self._parts([column]), self.lengths, strict=True)
+            dask.delayed(read)(partition[column], length, *arguments)
+            for partition, length in zip(self._parts([column]), self.lengths, strict=True)
         ]
 
     def _as_classes(self, column: str, labels: NDArray[Any]) -> NDArray[Any]:
-        """Return labels as codes if all of them are codes; all columns of CSV are text."""
+        """Convert labels to codes if all of them are codes, because all columns of CSV are text."""
         if self.is_text and number_type(self.frame.dtypes[column]) is None:
             labels = _label_columns.codes_in(labels, column)
         if labels.dtype.kind == "i" and len(labels) and labels.min() < 0:
             raise ValueError(
-                f"The label column {column!r} holds the class {labels.min()}; expected codes of 0 "
-                "and more, -1 for no label."
+                f"The label column {column!r} must have codes of at least 0, or -1 for no label, "
+                f"got {labels.min()}."
             )
         return labels
 
@@ -359,7 +369,7 @@ class Table:
         more: Mapping[str, Any] | None = None,
         keep: Sequence[str] | None = None,
     ) -> Any:
-        """Write the labels, completely or not at all; in Parquet next to the columns.
+        """Write labels to a new file or folder, completely or not at all.
 
         Parameters
         ----------
@@ -369,22 +379,23 @@ class Table:
         path : str, path or zarr store
             Target of the labels:
 
-            - a new folder of Parquet files, which all workers can reach;
-            - a name that ends in .npy: a file of the labels alone, of shape (n,);
-            - a name that ends in .zarr, or a store: a Zarr group with one array (n,) per new
+            - a new folder, which all workers can reach: Parquet files with the columns of the table
+              and the labels;
+            - a name that ends in .npy: a file of only the labels, of shape (n,);
+            - a name that ends in .zarr, or a store: a Zarr group with an array (n,) for each new
               column.
         name : str, default="label"
             Name of the new column.
         overwrite : bool, default=False
-            Replace what this method has written, and a .npy file of one integer per row.  Other
-            files are never replaced.
+            If True, replace files that this method has written, and a .npy file with one integer
+            per row.  Other files are never replaced.
         attributes : mapping, default=None
             JSON values that are stored with the labels (not in .npy); see :func:`written_labels`.
             Credentials of URLs in them are replaced by ``***``.
         more : mapping of str to dask.array.Array of shape (n,), default=None
             Further new columns by name, such as ``model.score_samples(table.samples)``.
         keep : sequence of str, default=None
-            Columns of the table that Parquet files contain next to the new ones; default: all.
+            Columns of the table that the Parquet files contain.  Default: all.
 
         Returns
         -------
@@ -399,15 +410,15 @@ class Table:
         KeyError
             The table does not have a column of `keep`.
         ValueError
-            The table already has a column `name`, the labels have other chunks than `samples`,
-            `path` is a URL and not Zarr, text is written to .npy or Zarr, or `more` to .npy, or
-            `keep` is used without Parquet.
+            The table already has a column `name`, the chunks of the labels differ from `samples`,
+            `path` is a URL and not Zarr, labels for .npy or Zarr are text, `more` is used with
+            .npy, or `keep` without Parquet.
 
         Notes
         -----
-        Cost: one task per partition.  It reads the partition, adds the labels and writes one file.
-        Columns keep their types, missing values and the index that pandas stored; in CSV, columns
-        that are not features are text, as in the file.
+        There is one task per partition.  It reads the partition, adds the labels and writes one
+        file.  Columns keep their types, missing values and the index of pandas.  Columns of CSV
+        that are not features are written as text.
         """
         output = self.output(path, name, overwrite=overwrite)
         if keep is not None:
@@ -424,8 +435,8 @@ class Table:
             labels = np.ma.filled(labels, NO_LABEL) if is_masked else np.asarray(labels)
             if labels.shape != (sum(self.lengths),):
                 raise ValueError(
-                    f"labels have shape {labels.shape}; expected one label for each of the "
-                    f"{sum(self.lengths)} rows."
+                    f"labels must have one label for each of the {sum(self.lengths)} rows, got "
+                    f"shape {labels.shape}."
                 )
             labels = da.from_array(labels, chunks=(self.lengths,))
         new = {name: labels, **(more or {})}
@@ -433,29 +444,30 @@ class Table:
         for key, values in new.items():
             if values.npartitions != n_parts:
                 raise ValueError(
-                    f"{key} has {values.npartitions} chunks, the table has {n_parts} partitions; "
-                    "expected labels of table.samples, with its chunks."
+                    f"{key} must have the chunks of table.samples, {n_parts} of them, got "
+                    f"{values.npartitions} chunks."
                 )
         if not isinstance(output, LabelsFolder):
             return self._write_arrays(output, new, json.loads(described))
-        parts = self._parts(keep)
+        partitions = self._parts(keep)
         columns = {key: values.to_delayed().ravel().tolist() for key, values in new.items()}
         with output.new() as partial:
             partial.mkdir()
             tasks = [
                 dask.delayed(write_part)(
-                    part,
+                    partition,
                     {key: blocks[k] for key, blocks in columns.items()},
                     partial / f"part.{k:06d}.parquet",
                 )
-                for k, part in enumerate(parts)
+                for k, partition in enumerate(partitions)
             ]
             compute("the writing of labels", *tasks)
-            missing = len(parts) - len(list(partial.glob("part.*.parquet")))
+            missing = len(partitions) - len(list(partial.glob("part.*.parquet")))
             if missing:
                 raise ValueError(
-                    f"{missing} of {len(parts)} files written by workers are not in {str(path)!r}; "
-                    "all workers must see the same folder under this path."
+                    f"{str(path)!r} must be one folder for all workers, got a folder without "
+                    f"{missing} of the {len(partitions)} files that workers have written. Use a "
+                    "shared folder."
                 )
             mark(partial, described)
         return Path(path).absolute()
@@ -467,14 +479,15 @@ class Table:
         for key, values in arrays.items():
             if values.dtype.kind not in "iuf":
                 raise ValueError(
-                    f"{key} has dtype {values.dtype}; expected numbers. A folder of Parquet files "
-                    "may contain text."
+                    f"{key} must have numbers, got dtype {values.dtype}. Write text to a folder of "
+                    "Parquet files."
                 )
         length = sum(self.lengths)
         if isinstance(output, NpyOutput):
             if len(arrays) > 1:
                 raise ValueError(
-                    f"{redact(output.place)!r} contains labels only; expected no more=."
+                    f"more must be None for {redact(output.place)!r}, which can contain only "
+                    "labels."
                 )
             (labels,) = arrays.values()
             with output.new() as partial:
@@ -503,13 +516,15 @@ class Table:
     def output(self, path: Any, name: str, *, overwrite: bool = False) -> Output:
         """Return the output of :meth:`write_labels`, to check it before a fit."""
         if name in self.frame.columns:
-            raise ValueError(f"The table has a column {name!r} already; pass another name=.")
-        place = os.fspath(path) if isinstance(path, str | os.PathLike) else path
-        if not isinstance(place, str) or place.rstrip("/").lower().endswith(".zarr"):
-            return Group(place, _LABELS, overwrite=overwrite)
-        if place.lower().endswith(".npy"):
-            return NpyOutput(place, _LABELS, overwrite=overwrite)
-        return LabelsFolder(place, name, self.files, overwrite=overwrite)
+            raise ValueError(
+                f"name must be the name of a new column, got {name!r}. Pass another name."
+            )
+        target = os.fspath(path) if isinstance(path, str | os.PathLike) else path
+        if not isinstance(target, str) or target.rstrip("/").lower().endswith(".zarr"):
+            return Group(target, _LABELS, overwrite=overwrite)
+        if target.lower().endswith(".npy"):
+            return NpyOutput(target, _LABELS, overwrite=overwrite)
+        return LabelsFolder(target, name, self.files, overwrite=overwrite)
 
 
 def open_table(
@@ -519,36 +534,35 @@ def open_table(
     label_column: str | None = None,
     scale: Literal["none", "standard"] = "none",
 ) -> Table:
-    """Open a table in Parquet or CSV, or an array of vectors; only metadata are read.
+    """Open a table in Parquet or CSV, or an array of vectors.  Only metadata are read.
 
     Parameters
     ----------
     source : str, path, list of them, table, or zarr store, its path or array
         One of these:
 
-        - Files in Parquet (a file or a folder), or in CSV if the name ends in .csv or .csv.gz:
-          UTF-8, with commas and one header line.  A pattern with ``*``, or a URL that fsspec
-          supports, is also possible.  All files must have the same columns.
-        - A Dask DataFrame, a pyarrow Dataset (tasks read its fragments), or a table in memory: of
-          pandas, polars, DuckDB, or any object with ``__arrow_c_stream__``.
-        - An array (n, p) of numbers in a ``.npy`` file, which tasks map, or in Zarr (a folder, or a
-          URL with ``.zarr`` in it; in a group the path of the array, ``STORE/NAME``).  It is a
-          table of one column ``embedding`` of lists.
+        - Files: Parquet (a file or a folder), or CSV if the name ends in .csv or .csv.gz (UTF-8,
+          with commas and one header line).  A pattern with ``*`` and a URL that fsspec supports
+          are possible, too.  All files must have the same columns.
+        - A Dask DataFrame, a pyarrow Dataset, or a table in memory: pandas, polars, DuckDB, or any
+          object with ``__arrow_c_stream__``.
+        - An array (n, p) of numbers, as a ``.npy`` file or in Zarr (a folder, a URL that contains
+          ``.zarr``, or ``STORE/NAME`` for an array of a group).  It is a table with one column
+          ``embedding`` of lists.
     columns : sequence of str or str, default=None
-        Feature columns; None takes all numeric columns except `label_column`.  A column of CSV is
+        Feature columns.  Default: all numeric columns except `label_column`.  A column of CSV is
         numeric if it contains only numbers in the first MiB.  A column of Parquet whose values are
-        lists of p numbers (``FixedSizeList``, or lists of one length), named alone, is p features,
-        in the type in which they are stored.  The only column of lists is the default if no
-        column is numeric.
+        lists of p numbers is p features, with their stored type, if it is the only column in
+        `columns`.  If no column is numeric, the only column of lists is the default.
     label_column : str, default=None
         Column of partial labels, which is not a feature.
     scale : {"none", "standard"}, default="none"
         Scaling of `samples`:
 
         - ``"none"``: the values as they are stored.
-        - ``"standard"``: each feature minus its mean, divided by its standard deviation; missing
-          values are ignored.  One pass, when the samples are used first.  A model that is fitted
-          to the table stores the statistics, and scales other tables alike in ``predict``.
+        - ``"standard"``: each feature minus its mean, divided by its standard deviation.  Missing
+          values are ignored.  The first use of the samples takes one pass.  A model that is fitted
+          to the table stores the statistics, and ``predict`` scales other tables by them.
 
     Returns
     -------
@@ -563,8 +577,8 @@ def open_table(
     OSError
         A file cannot be read, or CSV files have different columns.
     ValueError
-        A feature is not numeric, or the table has no feature; Parquet files have different columns;
-        the array is not a matrix of numbers; or lists differ in length (raised when they are read).
+        A feature is not numeric, or there are no features; Parquet files have different columns; an
+        array is not a matrix of numbers; or lists differ in length (raised when they are read).
 
     See Also
     --------
@@ -584,7 +598,7 @@ def open_table(
         import dask.dataframe as dd
     except ImportError as error:
         raise ImportError(
-            f"Tables need {error.name or 'dask.dataframe'!r}, which is not installed. Use: "
+            f"Tables require {error.name or 'dask.dataframe'!r}, which is not installed. Use: "
             "pip install 'daskclust[dataframe]'"
         ) from error
     check_choice(scale, "scale", ("none", "standard"))
@@ -597,28 +611,28 @@ def open_table(
             verify_meta=False,
         )
         file = local_path(source)
-        found: dict[str, Any] = {
+        facts: dict[str, Any] = {
             "files": () if file is None or not file.is_file() else (file.absolute(),),
             "array": array,
             "known_lengths": tuple(map(int, array.chunks[0])),
         }
     else:
-        frame, found = as_lazy_frame(source), {}
+        frame, facts = as_lazy_frame(source), {}
         if frame is None:
-            frame, found = _open_files(source, columns, label_column)
-    seen = SeenFiles(found.get("files", ()))
-    table = Table(frame, (), label_column, seen=seen, scale=scale, **found)
+            frame, facts = _open_files(source, columns, label_column)
+    seen = SeenFiles(facts.get("files", ()))
+    table = Table(frame, (), label_column, seen=seen, scale=scale, **facts)
     return _with_features(table, columns)
 
 
 def _open_files(
     source: Any, columns: Sequence[str] | None, label_column: str | None
 ) -> tuple[Any, dict[str, Any]]:
-    """Return the lazy frame of files, and what their metadata state, as arguments of Table."""
+    """Return the lazy frame of files, and arguments of Table from their metadata."""
     listed: Any = [source] if isinstance(source, str | os.PathLike) else source
     names: list[str] = [os.fspath(name) for name in listed]
     if not names:
-        raise ValueError("The list of files is empty; give one path at least.")
+        raise ValueError("source must have at least one path, got an empty list.")
     shown, is_local = redact(repr(source)), all("://" not in name for name in names)
 
     def opened() -> tuple[Files, Any]:
@@ -629,7 +643,7 @@ def _open_files(
 
     try:
         retries = NEVER_AGAIN if is_local else Retries.configured()
-        files, found = persistently(opened, lambda: shown, retries)
+        files, opened_table = persistently(opened, lambda: shown, retries)
     except ReadError:
         raise
     except (OSError, ValueError) as error:
@@ -638,68 +652,75 @@ def _open_files(
             if is_local:
                 raise
             raise FileNotFoundError(
-                f"{shown} does not exist ({redact(error)}); use the URL of an existing file."
+                f"{shown} does not exist ({redact(error)}). Use the URL of an existing file."
             ) from error
         reason = "no answer in time" if is_late else redact(error).rstrip(".")
-        asked = "" if isinstance(error, FileError) else " Is the file whole?"
+        question = "" if isinstance(error, FileError) else " Is the file complete?"
         kind = "CSV" if is_csv(names[0]) else "Parquet"
-        raise OSError(f"{shown} cannot be read as {kind}: {reason}.{asked}") from error
+        raise OSError(f"{shown} cannot be read as {kind}: {reason}.{question}") from error
     if is_csv(names[0]):
-        return found, {"files": files.local, "is_text": True}
-    frame, lengths, most_bytes = parquet_frame(found)
+        return opened_table, {"files": files.local, "is_text": True}
+    frame, lengths, most_bytes = parquet_frame(opened_table)
     return frame, {"files": files.local, "known_lengths": lengths, "most_bytes": most_bytes}
 
 
 def _with_features(table: Table, columns: Sequence[str] | None) -> Table:
-    """Return the table with the given feature columns; default: the numeric ones, or the lists."""
-    kinds = dict(zip(map(str, table.frame.columns), table.frame.dtypes, strict=True))
+    """Return the table with feature columns; by default the numeric columns, or the lists."""
+    types = dict(zip(map(str, table.frame.columns), table.frame.dtypes, strict=True))
     label_column, hint = table.label_column, ""
     table.check_columns([*(columns or ()), *([] if label_column is None else [label_column])])
     if len(set(columns or ())) < len(columns or ()):
         raise ValueError(f"columns must be distinct, got {', '.join(columns or ())}.")
     if columns is None:
-        columns = [n for n, kind in kinds.items() if number_type(kind) and n != label_column]
-        lists = [name for name, kind in kinds.items() if _number_of(kind)]
+        columns = [n for n, kind in types.items() if number_type(kind) and n != label_column]
+        lists = [name for name, kind in types.items() if _number_of(kind)]
         if not columns and len(lists) == 1:
             columns = lists
         elif lists:
-            hint = f" {lists[0]!r} has lists of numbers, which are features if named alone."
+            hint = (
+                f" {lists[0]!r} has lists of numbers, which are features if it is the only column."
+            )
             if columns:
                 warn(
                     f"{', '.join(columns[:SHOWN])} are the features, and lists of numbers are "
-                    f"left out: name {lists[0]!r} alone in columns (--columns) to use them.",
+                    f"left out. To use them, name {lists[0]!r} alone in columns (--columns).",
                     DaskclustWarning,
                 )
     if label_column in columns:
-        raise ValueError(f"{label_column!r} is the label column; leave it out of columns.")
-    table = replace(table, columns=tuple(columns or [*kinds][:1]))
-    if len(columns) == 1 and _items_of(kinds[columns[0]]) is not None:
-        return replace(table, vectors=_vectors_of(table, kinds[columns[0]]))
-    wrong = next((name for name in columns if number_type(kinds[name]) is None), None)
+        raise ValueError(
+            f"columns must not contain the label column, got {label_column!r}. Omit it."
+        )
+    table = replace(table, columns=tuple(columns or [*types][:1]))
+    if len(columns) == 1 and _items_of(types[columns[0]]) is not None:
+        return replace(table, vectors=_vectors_of(table, types[columns[0]]))
+    wrong = next((name for name in columns if number_type(types[name]) is None), None)
     if columns and wrong is None:
         return table
     # Columns of a table without rows may have no types.
     if not sum(table.lengths):
-        raise ValueError("The table has no rows; expected one at least.")
+        raise ValueError("The table must have at least one row, got none.")
     if wrong is None:
-        raise ValueError(f"The table has no columns of numbers among {[*kinds]}; name some.{hint}")
+        raise ValueError(
+            f"The table must have columns of numbers, got {[*types]}. Name columns.{hint}"
+        )
     remedy = (
-        "Name it alone in columns (--columns), or leave it out. See the page how-to/embeddings."
-        if _number_of(kinds[wrong]) is not None
-        else "Leave it out of columns (--columns), or encode its values as numbers, dates for "
-        "example as days since the first. See the page how-to/tables."
+        "Make it the only column in columns (--columns), or omit it. See the page "
+        "how-to/embeddings."
+        if _number_of(types[wrong]) is not None
+        else "Omit it from columns (--columns), or encode its values as numbers, for example dates "
+        "as days since the first day. See the page how-to/tables."
     )
-    raise ValueError(f"The column {wrong!r} is {kinds[wrong]}; expected numbers. {remedy}")
+    raise ValueError(f"The column {wrong!r} must have numbers, got {types[wrong]}. {remedy}")
 
 
 def _items_of(kind: Any) -> Any:
-    """Return Arrow's type of the items of lists; None for columns of other values."""
+    """Return the Arrow type of the items of lists; None for columns without lists."""
     arrow = getattr(kind, "pyarrow_dtype", None)
     return getattr(arrow, "value_type", None) if is_list_type(arrow) else None
 
 
 def _number_of(kind: Any) -> np.dtype[Any] | None:
-    """Return the type of the numbers in lists; None for columns of other values."""
+    """Return the type of the numbers in lists; None for other columns."""
     items = _items_of(kind)
     try:
         dtype = None if items is None else np.dtype(items.to_pandas_dtype())
@@ -713,26 +734,28 @@ def _vectors_of(table: Table, kind: Any) -> _Vectors:
     name, dtype, size = table.columns[0], _number_of(kind), list_size(kind.pyarrow_dtype)
     if dtype is None:
         raise ValueError(
-            f"The column {name!r} has lists of {_items_of(kind)}; expected lists of numbers, of "
-            "the same length. See the page how-to/embeddings."
+            f"The column {name!r} must have lists of numbers of the same length, got lists of "
+            f"{_items_of(kind)}. See the page how-to/embeddings."
         )
     if size is None:
-        for part in table._parts([name]):
-            (lists,) = compute("the first list", dask.delayed(_first_lists)(part))
+        for partition in table._parts([name]):
+            (lists,) = compute("the first list", dask.delayed(_first_lists)(partition))
             if len(lists):
                 break
         else:
             if not sum(table.lengths):
-                raise ValueError("The table has no rows; expected one at least.")
-            raise ValueError(f"The column {name!r} must have lists, got missing values only.")
+                raise ValueError("The table must have at least one row, got none.")
+            raise ValueError(f"The column {name!r} must have lists, got only missing values.")
         size = len(lists.iloc[0, 0])
     if not size:
-        raise ValueError(f"The column {name!r} has empty lists; expected one number at least.")
+        raise ValueError(
+            f"The column {name!r} must have lists of at least one number, got empty lists."
+        )
     return _Vectors(dtype, int(size))
 
 
-def _first_lists(part: Any) -> Any:
-    return part.dropna().head(1)
+def _first_lists(partition: Any) -> Any:
+    return partition.dropna().head(1)
 
 
 def _store(arrays: Sequence[da.Array], targets: Sequence[Any]) -> None:
@@ -743,11 +766,11 @@ def _store(arrays: Sequence[da.Array], targets: Sequence[Any]) -> None:
     compute("the writing of labels", *stored)
 
 
-def _values(part: Any, columns: Sequence[str], dtype: np.dtype[Any], length: int) -> Floats:
-    check_length(part, length)
+def _values(partition: Any, columns: Sequence[str], dtype: np.dtype[Any], length: int) -> Floats:
+    check_length(partition, length)
     values = np.empty((length, len(columns)), dtype)
-    for at, name in enumerate(columns):
-        column = part[name]
+    for position, name in enumerate(columns):
+        column = partition[name]
         kind = number_type(column.dtype)
         try:
             if kind is None and column.dtype != object:
@@ -756,18 +779,18 @@ def _values(part: Any, columns: Sequence[str], dtype: np.dtype[Any], length: int
             wide = column.to_numpy(dtype=dtype if is_narrow else np.float64, na_value=np.nan)
         except (TypeError, ValueError) as error:
             raise ValueError(
-                f"The column {name!r} is {column.dtype} in a partition of the table, such as "
-                f"{_first_text(column)!r}; expected numbers. Convert it to numbers, or leave it "
-                "out of columns (--columns). See the page how-to/tables."
+                f"The column {name!r} must have numbers, got {column.dtype} in a partition of the "
+                f"table, such as {_first_text(column)!r}. Convert the column, or omit it from "
+                "columns (--columns). See the page how-to/tables."
             ) from error
         with np.errstate(over="ignore"):
-            values[:, at] = wide
-        lost = False if is_narrow else np.isinf(values[:, at]) & ~np.isinf(wide)
+            values[:, position] = wide
+        lost = False if is_narrow else np.isinf(values[:, position]) & ~np.isinf(wide)
         if np.any(lost):
             raise ValueError(
-                f"The column {name!r} holds {wide[lost][0]} in a partition of the table, too large "
-                f"for {dtype}, the type of the features in its first partition. Write all "
-                "partitions with the same type."
+                f"The column {name!r} must have the type of its first partition, {dtype}, got the "
+                f"larger number {wide[lost][0]} in a partition. Write all partitions with the same "
+                "type."
             )
     return values
 
@@ -781,11 +804,11 @@ def _first_text(column: Any) -> Any:
     return next(iter([*wrong.head(1), *present.head(1)]), None)
 
 
-def _vector_values(part: Any, column: str, vectors: _Vectors, length: int) -> NDArray[Any]:
-    check_length(part, length)
-    rows = matrix_of_lists(part[column], column, vectors.size)
+def _vector_values(partition: Any, column: str, vectors: _Vectors, length: int) -> NDArray[Any]:
+    check_length(partition, length)
+    rows = matrix_of_lists(partition[column], column, vectors.size)
     return rows.astype(vectors.dtype, copy=False)
 
 
-def _rows_of(part: Any, places: Ints, columns: list[str]) -> Any:
-    return part[columns].iloc[places]
+def _rows_of(partition: Any, positions: Ints, columns: list[str]) -> Any:
+    return partition[columns].iloc[positions]

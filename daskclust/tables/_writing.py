@@ -17,14 +17,14 @@ from daskclust.core.storage.retry import unseen
 
 _MARK = "_daskclust.txt"
 _FIRST_LINE = "labels by daskclust"
-#: Files of a folder of labels.
+#: Names of the files in a folder of labels.
 _OURS = re.compile(rf"part\.\d+\.parquet|{re.escape(_MARK)}")
-#: Maximum number of characters of the description of a job.
-_MOST_SAID = 2**20
+#: Maximum number of characters of a line of the file that marks a folder.
+_MAX_DESCRIPTION = 2**20
 
 
 class LabelsFolder(Output):
-    """A folder of Parquet files with a file that marks it; it contains no file of the table."""
+    """Folder of Parquet files with labels, and a file that marks the folder as ours."""
 
     def __init__(
         self, place: str, column: str, sources: Sequence[Path] = (), *, overwrite: bool = False
@@ -35,8 +35,8 @@ class LabelsFolder(Output):
     def check_place(self) -> None:
         if "://" in self.place:
             raise ValueError(
-                f"{redact(self.place)!r} is a URL; expected a local folder, or one that workers "
-                "share."
+                f"The folder of labels must be local or shared by the workers, got the URL "
+                f"{redact(self.place)!r}."
             )
 
     def written(self) -> Written | None:
@@ -47,8 +47,10 @@ class LabelsFolder(Output):
 
     def is_of(self, job: str) -> bool:
         """Return True if the job has written labels of this name to the folder."""
-        found = self.written()
-        return super().is_of(job) and found is not None and found.attributes["name"] == self.column
+        output = self.written()
+        return (
+            super().is_of(job) and output is not None and output.attributes["name"] == self.column
+        )
 
     def problem(self) -> str | None:
         """Return the reason why the folder cannot be written, or None."""
@@ -59,31 +61,31 @@ class LabelsFolder(Output):
 def written_labels(path: str | os.PathLike[str]) -> dict[str, Any] | None:
     """Return the attributes of a folder that :meth:`Table.write_labels` has written, or None.
 
-    Its ``"name"`` is that of the column of the labels.
+    The attribute ``"name"`` is the name of the column of labels.
 
     >>> written_labels("s3://bucket/labels") is None
     True
     """
     try:
         with open(Path(path) / _MARK, encoding="utf-8") as file:
-            first, said = file.readline(_MOST_SAID), file.readline(_MOST_SAID)
-        found = json.loads(said) if first.rstrip("\n") == _FIRST_LINE else None
+            first, description = file.readline(_MAX_DESCRIPTION), file.readline(_MAX_DESCRIPTION)
+        attributes = json.loads(description) if first.rstrip("\n") == _FIRST_LINE else None
     except (OSError, ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return attributes if isinstance(attributes, dict) else None
 
 
-def mark(folder: Path, said: str) -> None:
+def mark(folder: Path, description: str) -> None:
     """Write the description that :func:`written_labels` reads into a folder."""
-    (folder / _MARK).write_text(f"{_FIRST_LINE}\n{said}\n", encoding="utf-8")
+    (folder / _MARK).write_text(f"{_FIRST_LINE}\n{description}\n", encoding="utf-8")
 
 
 def write_part(part: Any, columns: Mapping[str, NDArray[Any]], path: Path) -> None:
     for labels in columns.values():
         if len(part) != len(labels):
             raise ValueError(
-                f"A partition of the table has {len(part)} rows but got {len(labels)} labels; "
-                "expected the labels of table.samples."
+                f"labels must have the chunks of table.samples, got {len(labels)} labels for a "
+                f"partition of {len(part)} rows."
             )
     if not path.parent.is_dir():
         raise unseen(repr(str(path.parent)), who="which the client made")
@@ -91,16 +93,18 @@ def write_part(part: Any, columns: Mapping[str, NDArray[Any]], path: Path) -> No
     import pyarrow.parquet
 
     try:
-        # With its index, unless the index numbers the rows.
+        # The index is stored, too, unless it only numbers the rows.
         table = pyarrow.Table.from_pandas(part.assign(**columns))
     except pyarrow.ArrowException as error:
         raise ValueError(
-            f"A column of the table cannot be written as Parquet: {error}. Leave it out of the "
-            "table, or convert it."
+            f"A column of the table cannot be written as Parquet: {error}. Omit the column, or "
+            "convert it."
         ) from error
-    # pandas cannot read its own description of Arrow types.
-    said = json.loads(table.schema.metadata[b"pandas"])
-    for column in said["columns"]:
+    # pandas cannot read the description of Arrow types that it writes.
+    description = json.loads(table.schema.metadata[b"pandas"])
+    for column in description["columns"]:
         if column["numpy_type"].endswith("[pyarrow]"):
             column["numpy_type"] = "object"
-    pyarrow.parquet.write_table(table.replace_schema_metadata({"pandas": json.dumps(said)}), path)
+    pyarrow.parquet.write_table(
+        table.replace_schema_metadata({"pandas": json.dumps(description)}), path
+    )

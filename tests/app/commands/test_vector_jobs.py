@@ -98,13 +98,16 @@ def test_types_stay_as_they_are_stored(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("one.npy --output o.npy", "has shape (90,) and dtype int8; expected numbers of shape"),
+        (
+            "one.npy --output o.npy",
+            "must have numbers of shape (n, p), one vector per row, got shape (90,) and dtype int8",
+        ),
         ("three.npy --output o", "on the command line --dims y,x,band"),
         ("cut.npy --output o.npy", "cut.npy' cannot be read as a numeric array"),
-        ("fields.npy --output o.npy", "expected numbers of shape (n, p), one vector per row"),
-        ("none.npy --output o.npy", "has shape (0, 4); expected one row and value at least"),
+        ("fields.npy --output o.npy", "must have numbers of shape (n, p), one vector per row"),
+        ("none.npy --output o.npy", "must have at least one row and one value, got shape (0, 4)"),
         ("gone.npy --output o", "There is no file"),
-        ("v.npy --columns a --output o.npy", "no column 'a'; it has embedding"),
+        ("v.npy --columns a --output o.npy", "must have the column 'a', got embedding"),
         ("v.npy --n-clusters 91 --output o.npy", "is 91, and there are 90 rows"),
         ("v.npy --output v.npy", "in the same place as"),
         ("v.npy --output one.npy", "exists already"),
