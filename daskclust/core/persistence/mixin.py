@@ -1,4 +1,4 @@
-"""Mixin of estimators for saving, loading and pickling, with their cube and class names."""
+"""Mixin of estimators: saving, loading and pickling; stored facts about cubes and classes."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from daskclust.core.persistence.schema import (
 )
 from daskclust.exceptions import ModelFormatError
 
-#: Attributes of a model: the description of its cube, class names and colors, merged classes.
+#: Attributes of a model: description of its cube, names and colors of classes, merged classes.
 _SCENE, NAMES, _MERGED = "_cube_data", "_class_names", "_merged_classes"
-#: Attributes that describe the classes of one fit, or one cut, and are removed by another.
+#: Attributes that describe the classes of a fit or a cut.  The next fit or cut removes them.
 OF_CLASSES = (NAMES, _MERGED)
 _OF_CUBE = ("bands", "stored_bands", "wavelengths", "band_names", "dtype", "values", "units")
 
 
 @dataclasses.dataclass(frozen=True)
 class Described(Entry):
-    """JSON values by name, with a fixed set of names."""
+    """Dictionary of JSON values with a fixed set of names."""
 
     names: tuple[str, ...]
     optional: bool = dataclasses.field(default=True, kw_only=True)
 
     def restore(self, name: str, meta: Any, arrays: Arrays, sizes: dict[str, int]) -> Any:
-        """Check the names, and the values that each band must have."""
+        """Check the names, and the values of the bands."""
         value = from_json(meta)
         if not isinstance(value, dict) or value.keys() != set(self.names):
             raise ModelFormatError(f"{name} must have the keys {', '.join(self.names)}.")
@@ -43,7 +43,7 @@ class Described(Entry):
             kind = {"bands": int, "wavelengths": int | float, "band_names": str}.get(key)
             if kind is None or (item is None and key != "bands"):
                 continue
-            valid = isinstance(item, list) and all(isinstance(part, kind) for part in item)
+            valid = isinstance(item, list) and all(isinstance(element, kind) for element in item)
             if not valid or len(item) != sizes.get("p", len(item)):
                 raise ModelFormatError(
                     f"{name} must have {key} that match the features of the model."
@@ -54,10 +54,11 @@ class Described(Entry):
             if not of_stored or len(set(value["bands"])) < len(value["bands"]):
                 raise ModelFormatError(
                     f"{name} must have distinct bands below the number of stored bands, got "
-                    f"{stored!r} of them."
+                    f"{stored!r} stored bands."
                 )
         if {"names", "into"} & value.keys() and not all(
-            isinstance(part, dict) and all(map(_is_entry, part.items())) for part in value.values()
+            isinstance(element, dict) and all(map(_is_entry, element.items()))
+            for element in value.values()
         ):
             raise ModelFormatError(f"{name} must map codes to strings.")
         if not all(text.lstrip("-").isdecimal() for text in value.get("into", {}).values()):
@@ -109,7 +110,7 @@ def class_names_of(model: Any) -> tuple[dict[int, str], dict[int, str]]:
 
 
 def merge_classes(model: Any, into: Mapping[int, int]) -> None:
-    """Store in a fitted model which class codes are replaced by others; {} removes all."""
+    """Store class codes and the codes that replace them in a fitted model; {} removes all."""
     vars(model).pop(_MERGED, None)
     if into:
         codes = {str(int(code)): str(int(target)) for code, target in into.items()}
@@ -117,7 +118,7 @@ def merge_classes(model: Any, into: Mapping[int, int]) -> None:
 
 
 def merged_classes_of(model: Any) -> dict[int, int]:
-    """Return the replaced class codes that :func:`merge_classes` stored, with their new codes."""
+    """Return the class codes that :func:`merge_classes` stored, with their new codes."""
     stored = getattr(model, _MERGED, None) or {"into": {}}
     return {int(code): int(target) for code, target in stored["into"].items()}
 
@@ -132,7 +133,7 @@ def bands_for(model: Any, cube: Any) -> list[int] | None:
     if stored == data["stored_bands"]:
         return model_bands
     if len(cube.bands) == len(model_bands):
-        # A subset of the scene's bands, selected by the file or by options.
+        # The cube has a subset of the bands of the scene.
         cube_bands: list[int] = cube.bands.tolist()
         return cube_bands
     raise ValueError(
@@ -143,7 +144,7 @@ def bands_for(model: Any, cube: Any) -> list[int] | None:
 
 
 def check_same_data(model: Any, cube: Any) -> None:
-    """Raise ValueError if the samples of a cube have other units or bands than those of a model."""
+    """Raise ValueError if units or bands of a cube and a model differ."""
     theirs = scene_of(model)
     if theirs is None:
         return
@@ -174,7 +175,7 @@ def check_same_data(model: Any, cube: Any) -> None:
 
 
 def _check_same_bands(mine: dict[str, Any], theirs: dict[str, Any]) -> None:
-    """Compare bands by wavelength, name or number: by the first of these that both have."""
+    """Compare bands by wavelength, by name or by number, if the cube and the model have it."""
     remedy = (
         "the cube must have the same bands in the same order. Reorder its bands, "
         "for example with xarray's isel, or exclude others with bad_bands (--bad-bands)."
@@ -184,7 +185,7 @@ def _check_same_bands(mine: dict[str, Any], theirs: dict[str, Any]) -> None:
             np.array(mine["wavelengths"]),
             np.array(theirs["wavelengths"]),
         )
-        # Tolerance: half of the step to the nearer neighbor. Beyond it, another band is meant.
+        # The tolerance is half of the distance to the nearer band of the model.
         steps = np.abs(np.diff(model_wavelengths))
         tolerance = np.minimum(np.append(steps, np.inf), np.insert(steps, 0, np.inf)) / 2
         wrong = np.flatnonzero(np.abs(wavelengths - model_wavelengths) > np.maximum(tolerance, 1.0))
@@ -195,9 +196,9 @@ def _check_same_bands(mine: dict[str, Any], theirs: dict[str, Any]) -> None:
                 f"band of the model has {model_wavelengths[band]:g} nm; {remedy}"
             )
         return
-    names, known = mine["band_names"], theirs["band_names"]
-    if None not in (names, known) and len(set(known)) == len(known):
-        positions = {name: band for band, name in enumerate(known)}
+    names, model_names = mine["band_names"], theirs["band_names"]
+    if None not in (names, model_names) and len(set(model_names)) == len(model_names):
+        positions = {name: band for band, name in enumerate(model_names)}
         for band, name in enumerate(names):
             if positions.get(name, band) != band:
                 raise ValueError(
@@ -232,7 +233,7 @@ def check_count(model: Any, parameter: str, fitted: int, what: str = "clusters")
 
 
 class _MissingAttribute:
-    """Descriptor of an attribute that is not saved; raises AttributeError with the reason."""
+    """Descriptor of an attribute that is not saved: it raises AttributeError with the reason."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -304,11 +305,10 @@ class Saveable:
 
         Notes
         -----
-        Parameters and fitted attributes are saved with a checksum: arrays uncompressed,
-        everything else as JSON; no pickle.  Not saved are attributes as long as the data
-        (``labels_``), parameters that can only be restored by running code (callables,
-        random generators), and ``checkpoint``, which would write a file.  A local folder
-        appears under its name only when it is complete.
+        Parameters and fitted attributes are saved with a checksum: arrays without compression, and
+        other values as JSON.  Pickle is not used.  The file does not contain attributes as long as
+        the data (``labels_``), parameters that require code (callables, random generators), and
+        ``checkpoint``.  A local folder has a hidden name until it is complete.
 
         Examples
         --------

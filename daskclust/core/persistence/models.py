@@ -1,7 +1,7 @@
 """Fitted models on disk: a Zarr group with a checksum and without code.
 
-Model files are untrusted input.  The stored size of each array is checked before it is read, and
-its shape, type and range afterwards.
+Model files are untrusted input.  The stored size of each array is checked before it is read.  Its
+shape, type and range are checked after that.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from daskclust.core.storage.stores import INCOMPLETE, local_path
 from daskclust.core.warn import warn
 from daskclust.exceptions import DaskclustWarning, ModelFormatError
 
-#: Version of the format; readers refuse other versions.  2: American names of entries.
+#: Version of the format.  Other versions are an error.
 FORMAT = 2
 _MARK = "daskclust_model"
 _KEYS = {"format", "estimator", "version", "params", "omitted", "state", "digest"}
 _KINDS = "fib"
-#: Parameters that contain paths to write to; a file must not set these.
+#: Parameters with paths of output files.  A model file must not set them.
 _NEVER_SAVED = ("checkpoint",)
-#: Maximum number of files of a model; an array takes a few.
+#: Maximum number of files of a model.  An array has a few files.
 _MAX_FILES = 1000
-#: Maximum bytes of metadata: of the group, including the header, and of an array.
+#: Maximum number of bytes of metadata of the group (with the header), and of an array.
 _MAX_HEADER, _MAX_METADATA = 2**25, 2**16
 _METADATA = "zarr.json"
 #: Attempts to read a folder that is being replaced, and seconds between attempts.
@@ -50,7 +50,7 @@ _PARAMS = "params."
 
 
 def registry() -> dict[str, type]:
-    """Return the clusterers, by name: every exported estimator."""
+    """Return the exported estimators by name."""
     import daskclust
 
     exported = ((name, getattr(daskclust, name)) for name in daskclust.__all__)
@@ -62,7 +62,7 @@ def registry() -> dict[str, type]:
 
 
 def _loadable() -> dict[str, type]:
-    """Return the classes that can be loaded, by name: clusterers and transformers."""
+    """Return the classes that can be loaded by name: estimators and transformers."""
     import daskclust
 
     module = daskclust.preprocessing
@@ -73,7 +73,7 @@ def _loadable() -> dict[str, type]:
 
 
 def _split_params(model: Any) -> tuple[dict[str, Any], dict[str, str], Arrays]:
-    """Return parameters as JSON, those that cannot be saved with the reason, and arrays."""
+    """Return JSON parameters, the types of parameters that cannot be saved, and arrays."""
     plain: dict[str, Any] = {}
     omitted: dict[str, str] = {}
     arrays: Arrays = {}
@@ -101,8 +101,8 @@ def _state_of(model: Any) -> tuple[dict[str, Any], Arrays]:
             if not entry.optional:
                 raise AttributeError(f"{type(model).__name__} must have {name}, which it declares.")
             continue
-        state[name], more = entry.store(name, getattr(model, name))
-        arrays.update(more)
+        state[name], entry_arrays = entry.store(name, getattr(model, name))
+        arrays.update(entry_arrays)
     return state, arrays
 
 
@@ -114,9 +114,9 @@ def _as_stored(arrays: Arrays) -> Arrays:
 
 
 def fingerprint(model: Any) -> str:
-    """Return 16 digits that identify a fitted model; a loaded copy has the same digits."""
+    """Return 16 digits that identify a fitted model and its loaded copies."""
     state, arrays = _state_of(model)
-    # Equal fits differ in their run times.
+    # The times of equal fits differ.
     state.pop("history_", None)
     return _digest(state, _as_stored(arrays))[:16]
 
@@ -129,10 +129,10 @@ def save(
     from daskclust._version import __version__
 
     params, omitted, arrays = _split_params(model)
-    state, more = _state_of(model)
+    state, state_arrays = _state_of(model)
     # Check that the model can be loaded again.
     model._check_sizes()
-    arrays = _as_stored({**arrays, **more})
+    arrays = _as_stored({**arrays, **state_arrays})
     meta: dict[str, Any] = {
         "format": FORMAT,
         "estimator": type(model).__name__,
@@ -147,13 +147,12 @@ def save(
             stored = group.create_array(
                 name,
                 shape=array.shape,
-                # One file per array, of the size of the array: the size can be checked before
-                # reading.
+                # Each array is one file of the same size, which is checked before it is read.
                 chunks=tuple(max(1, size) for size in array.shape),
                 dtype=array.dtype,
                 compressors=None,
                 filters=None,
-                # Write chunks even if all values are the fill value.
+                # Chunks are also written if all values are the fill value.
                 config={"write_empty_chunks": True},
             )
             stored[...] = array
@@ -180,8 +179,9 @@ def load(path: Any, *, max_bytes: int = 2**30) -> Any:
     Parameters
     ----------
     path : str, path or zarr store
+        Saved model.
     max_bytes : int, default=2**30
-        Maximum size; larger models raise an error before they are read.
+        Maximum size in bytes.  Larger models raise an error before they are read.
 
     Returns
     -------
@@ -194,7 +194,7 @@ def load(path: Any, *, max_bytes: int = 2**30) -> Any:
     FileNotFoundError
         `path` does not exist.
     ModelFormatError
-        The file is not a model of this version of daskclust, or it is damaged: for example an
+        The file is not a model of this version of daskclust, or it is damaged.  Examples are an
         unknown class or parameter, an invalid shape, type or value, a link, or a wrong checksum.
 
     Warns
@@ -204,8 +204,8 @@ def load(path: Any, *, max_bytes: int = 2**30) -> Any:
 
     Notes
     -----
-    No code from the file is run.  The checksum detects damage, but not manipulation: a
-    model from an untrusted source is safe to load, but its predictions may be wrong.
+    Code in the file is never run.  The checksum detects damage, but not manipulation.  So a model
+    from an untrusted source is safe to load, but its predictions may be wrong.
 
     Examples
     --------
@@ -242,7 +242,7 @@ def load(path: Any, *, max_bytes: int = 2**30) -> Any:
 
 
 def _folder_of(path: Any) -> tuple[int, int] | None:
-    """Return inode and time of a local folder, which change if it is replaced, or None."""
+    """Return inode and time of a local folder, to find out if it was replaced, or None."""
     folder = local_path(path)
     try:
         status = None if folder is None else folder.stat()
@@ -275,7 +275,7 @@ def _open(path: Any, max_bytes: int) -> zarr.Group:
 
 
 def _check_sizes(sizes: Mapping[str, int], max_bytes: int) -> None:
-    """Raise ModelFormatError if a model is too large: parsing large metadata takes long."""
+    """Raise ModelFormatError if a model has too many or too large files."""
     if len(sizes) > _MAX_FILES:
         raise ModelFormatError(f"it has more than {_MAX_FILES} files.")
     if sum(sizes.values()) > max_bytes:
@@ -291,7 +291,7 @@ def _check_sizes(sizes: Mapping[str, int], max_bytes: int) -> None:
 
 def _sizes_in_store(store: Store, inner: str) -> dict[str, int]:
     if isinstance(store, zarr.storage.ZipStore):
-        # The archive declares its sizes; reading stops at them.
+        # A read returns no more bytes than the declared size.
         with zipfile.ZipFile(store.path) as archive:
             sizes = {item.filename: item.file_size for item in archive.infolist()}
     else:
@@ -309,7 +309,7 @@ async def _listed(store: Store, inner: str) -> dict[str, int]:
 
 
 def _sizes_in_folder(folder: Path) -> dict[str, int]:
-    """Return the sizes of files, and 0 for folders; raise ModelFormatError for other objects."""
+    """Return the sizes of files (0 for folders); raise ModelFormatError for links and others."""
     if not folder.is_dir():
         raise ModelFormatError("it must be a folder, got a file.")
     sizes: dict[str, int] = {}
@@ -327,7 +327,7 @@ def _sizes_in_folder(folder: Path) -> dict[str, int]:
 
 
 def _read(group: zarr.Group, max_bytes: int) -> tuple[dict[str, Any], Arrays]:
-    """Return header and arrays of a file; the size of each array is checked before it is read."""
+    """Return header and arrays of a model.  Sizes are checked before arrays are read."""
     arrays: Arrays = {}
     try:
         meta = group.attrs.asdict().get(_MARK)
@@ -393,7 +393,7 @@ def _stored_bytes(name: str, array: zarr.Array) -> int:
 
 
 def _build(meta: Mapping[str, Any], arrays: Arrays) -> Any:
-    """Create the estimator from checked values only."""
+    """Create the estimator from values that are all checked."""
     classes = _loadable()
     name = meta["estimator"]
     if not isinstance(name, str) or name not in classes:
@@ -401,7 +401,7 @@ def _build(meta: Mapping[str, Any], arrays: Arrays) -> Any:
             f"its class {name!r} is unknown; this version supports {', '.join(sorted(classes))}."
         )
     params, state, omitted = meta["params"], meta["state"], meta["omitted"]
-    if not all(isinstance(part, dict) for part in (params, state, omitted)):
+    if not all(isinstance(section, dict) for section in (params, state, omitted)):
         raise ModelFormatError("its header is not the header of a model.")
     model = _with_params(classes[name], params, omitted, arrays)
     entries = saved_entries(classes[name])
@@ -417,7 +417,7 @@ def _build(meta: Mapping[str, Any], arrays: Arrays) -> Any:
                 value = entry.restore(key, state[key], arrays, sizes)
             except ModelFormatError:
                 raise
-            except Exception as error:  # errors that an entry does not catch
+            except Exception as error:  # other errors of damaged values
                 raise ModelFormatError(f"{key} cannot be read ({_brief(error)}).") from error
             setattr(model, key, value)
     try:
@@ -439,7 +439,7 @@ def _build(meta: Mapping[str, Any], arrays: Arrays) -> Any:
 def _with_params(
     kind: type, params: Mapping[str, Any], omitted: Mapping[str, Any], arrays: Arrays
 ) -> Any:
-    # JSON has no tuples; parameters with several values are tuples.
+    # JSON has lists but no tuples.  Parameters with several values are tuples.
     read = {key: from_json(value) for key, value in params.items()}
     values = {key: tuple(v) if isinstance(v, list) else v for key, v in read.items()}
     for key in [key for key in arrays if key.startswith(_PARAMS)]:

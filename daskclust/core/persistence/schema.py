@@ -1,11 +1,12 @@
-"""Declare the saved state of fitted models, one entry per attribute.
+"""Declarations of the saved state of fitted models, one entry per attribute.
 
 An estimator names the attributes that make up its state::
 
     _saved_state = {"cluster_centers_": Array("k p"), "inertia_": Number(low=0)}
 
-The entries of base classes are added.  Letters are sizes that must agree in the whole model; ``p``
-is ``n_features_in_``.  The module :mod:`daskclust.core.persistence.models` reads and writes files.
+The entries of base classes are added.  Letters are sizes, which must be equal in all entries of a
+model; ``p`` is ``n_features_in_``.  The module :mod:`daskclust.core.persistence.models` reads and
+writes files.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from daskclust.exceptions import ModelFormatError
 Arrays = dict[str, NDArray[Any]]
 #: Key of floats that standard JSON cannot represent: infinity and NaN.
 _FLOAT = "$float"
-#: Maximum magnitude of a value. Squares of larger values overflow, so no fit produces them.
+#: Maximum magnitude of a value.  Squares of larger values overflow, so fits do not produce them.
 _LARGEST = 1e150
 #: Maximum number of bytes of an array of strings.
-_MOST_TEXT = 2**26
+_MAX_TEXT = 2**26
 
 
 def to_json(value: Any) -> Any:
@@ -71,7 +72,7 @@ def _check_text(value: Any, name: str) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Entry(ABC):
-    """One attribute of a fitted model: how it is stored, and which stored values are valid."""
+    """Attribute of a fitted model: how it is stored, and which stored values are valid."""
 
     optional: bool = dataclasses.field(default=False, kw_only=True)
 
@@ -86,10 +87,10 @@ class Entry(ABC):
 
 @dataclasses.dataclass(frozen=True)
 class Array(Entry):
-    """An array of float64 ("f"), int64 ("i") or bool ("b"), with axes as in :func:`named_axes`.
+    """Array of float64 ("f"), int64 ("i") or bool ("b"), with axes as in :func:`named_axes`.
 
-    Values are in [low, high].  If set, they sum up to the size `total`, or are below the size
-    `below`.
+    Values are in [low, high].  Their sum is the size `total`, and values are less than the size
+    `below`, if these are set.
     """
 
     axes: str
@@ -105,7 +106,7 @@ class Array(Entry):
         return np.dtype({"f": np.float64, "i": np.int64, "b": np.bool_}[self.kind])
 
     def store(self, name: str, value: Any) -> tuple[Any, Arrays]:
-        """Store the array; a dtype such as float32 is kept."""
+        """Store the array, and do not change a dtype such as float32."""
         array = np.asarray(value)
         if array.dtype.kind != self.kind:
             array = array.astype(self._dtype)
@@ -119,9 +120,9 @@ class Array(Entry):
         if lengths is None:
             forms = [form.split() for form in self.axes.split("|")]
             expected = " or ".join(f"({', '.join(form)})" for form in forms)
-            known = ", ".join(f"{letter} = {size}" for letter, size in sorted(sizes.items()))
+            known_sizes = ", ".join(f"{letter} = {size}" for letter, size in sorted(sizes.items()))
             raise ModelFormatError(
-                f"{name} must have shape {expected} with {known}, got {array.shape}."
+                f"{name} must have shape {expected} with {known_sizes}, got {array.shape}."
             )
         _check(all(array.shape), name, f"must have values, got shape {array.shape}")
         sizes.update(lengths)
@@ -131,7 +132,7 @@ class Array(Entry):
             _check(not (array < self.low).any(), name, f"must not have values below {self.low}")
         if self.finite and self.kind != "b":
             beyond = np.abs(array) > np.float64(self.high)  # float32 may not represent `high`
-            _check(not beyond.any(), name, f"holds values beyond {self.high}")
+            _check(not beyond.any(), name, f"must not have values beyond {self.high}")
         if self.total is not None:
             expected_total = sizes[self.total]
             # Python integers, because NumPy integers overflow.
@@ -149,7 +150,7 @@ class Array(Entry):
 
 
 class Covariances(Array):
-    """Covariance matrices, or variances: positive definite."""
+    """Positive definite covariance matrices, or positive variances."""
 
     def restore(self, name: str, meta: Any, arrays: Arrays, sizes: dict[str, int]) -> Any:
         array = super().restore(name, meta, arrays, sizes)
@@ -167,7 +168,7 @@ class Covariances(Array):
 
 @dataclasses.dataclass(frozen=True)
 class Number(Entry):
-    """A float, int or bool (`kind`); with `dim` it defines the size of that name."""
+    """Float, int or bool (`kind`).  If `dim` is set, the value is the size with this letter."""
 
     kind: type = float
     low: float | None = None
@@ -192,7 +193,7 @@ class Number(Entry):
 
 @dataclasses.dataclass(frozen=True)
 class Plain(Entry):
-    """JSON values: lists, dictionaries, strings, numbers; with `records` a list of dictionaries."""
+    """JSON value of type `kind`; with `records`, a list of dictionaries."""
 
     kind: type = list
     records: bool = False
@@ -216,7 +217,7 @@ class Choice(Entry):
 
 @dataclasses.dataclass(frozen=True)
 class Names(Entry):
-    """An array of strings, one per item of a dimension."""
+    """Array of strings, one for each item of a dimension."""
 
     dim: str
 
@@ -247,17 +248,15 @@ class Classes(Entry):
         )
         if kind is int:
             return np.array(meta, dtype=np.int64)
-        # In an array of strings, each one takes as many bytes as the longest.
+        # In an array of strings, each string takes as many bytes as the longest string.
         n_bytes = 4 * len(meta) * max(map(len, meta))
-        _check(
-            n_bytes <= _MOST_TEXT, name, f"must take at most {_MOST_TEXT} bytes, needs {n_bytes}"
-        )
+        _check(n_bytes <= _MAX_TEXT, name, f"must take at most {_MAX_TEXT} bytes, needs {n_bytes}")
         return np.array(meta, dtype=str)
 
 
 @dataclasses.dataclass(frozen=True)
 class Records(Entry):
-    """A record array of numbers and short strings, stored by column."""
+    """Record array of numbers and short strings, stored by column."""
 
     dtype: tuple[tuple[str, str], ...]
 
@@ -288,7 +287,7 @@ class Records(Entry):
                 )
                 columns[column] = data
         lengths = {len(column) for column in columns.values()}
-        _check(len(lengths) == 1, name, f"has columns of lengths {sorted(lengths)}")
+        _check(len(lengths) == 1, name, f"must have columns of one length, got {sorted(lengths)}")
         return np.rec.fromarrays(list(columns.values()), dtype=list(self.dtype))
 
 
@@ -302,7 +301,7 @@ class Fields:
 
 @dataclasses.dataclass(frozen=True)
 class OneOf(Entry):
-    """One of several dataclasses; None is also valid if the entry is optional."""
+    """Instance of one of several dataclasses, or None if the entry is optional."""
 
     kinds: Mapping[type, Fields]
 
@@ -312,8 +311,8 @@ class OneOf(Entry):
         meta: dict[str, Any] = {}
         arrays: Arrays = {}
         for field, entry in self.kinds[type(value)].entries.items():
-            meta[field], more = entry.store(f"{name}.{field}", getattr(value, field))
-            arrays.update(more)
+            meta[field], field_arrays = entry.store(f"{name}.{field}", getattr(value, field))
+            arrays.update(field_arrays)
         return {"kind": type(value).__name__, "fields": meta}, arrays
 
     def restore(self, name: str, meta: Any, arrays: Arrays, sizes: dict[str, int]) -> Any:

@@ -44,14 +44,17 @@ class CenterSets:
 
 
 class Clusters(NamedTuple):
-    """Weighted sums (k, p), weights (k,), and weights of observed values (k, p) or None for all."""
+    """Weighted sums (k, p) and weights (k,) of clusters.
+
+    ``masses`` (k, p) are the weights of observed values; None if no value is missing.
+    """
 
     sums: Floats
     counts: Floats
     masses: Floats | None = None
 
     def means(self, centers: Floats) -> Floats:
-        """Return means of observed values; clusters or features without values keep `centers`."""
+        """Return means of observed values; `centers` if a cluster or feature has no values."""
         if self.masses is not None:
             return np.divide(self.sums, self.masses, out=centers.copy(), where=self.masses > 0)
         nonempty = self.counts > 0
@@ -61,7 +64,7 @@ class Clusters(NamedTuple):
 
 
 class ClusterStatistics(NamedTuple):
-    """Like :class:`Clusters`, for each set; `inertia` (r, k) belongs to the centers of the pass."""
+    """Statistics as in :class:`Clusters` for each set; `inertia` (r, k) is for the old centers."""
 
     sums: Floats
     counts: Floats
@@ -114,7 +117,7 @@ ASSIGN = Reduction("assign", _assign_fields, _assign_block, _assign_finalize)
 
 @dataclass(frozen=True)
 class MovedCenters:
-    """One set without feature weights or missing values, and its shift since the last pass."""
+    """Centers without feature weights or missing values, and their moves since the last pass."""
 
     sets: CenterSets
     moves: Moves | None = None
@@ -143,13 +146,13 @@ def _kept_finalize(partial: Partial, state: MovedCenters) -> ClusterStatistics:
     return _assign_finalize(partial, state.sets)
 
 
-#: Like ``ASSIGN``, with the same bits; rows whose label cannot have changed are not compared.
+#: As ``ASSIGN``, with equal results.  Rows whose label cannot have changed are not compared.
 ASSIGN_KEPT = Reduction("assign-kept", _kept_fields, _kept_block, _kept_finalize, carries=True)
 
 
 @dataclass(frozen=True)
 class FarthestRequest:
-    """Request of the rows farthest from their nearest center; see :class:`CenterSets`."""
+    """State of the pass that finds the rows farthest from their centers."""
 
     centers: Floats
     count: int
@@ -191,8 +194,8 @@ def _farthest_finalize(partial: Partial, state: FarthestRequest) -> Array:
     return records[off_center(records["x"][:, :-2], -records["key"], state.feature_weights)]
 
 
-#: Rows farthest from their nearest center, farthest first, ties by row number.  The values of each
-#: record are the row, its weight and its cluster.  Rows on their center are omitted, because they
+#: Rows farthest from their nearest center, sorted by distance and row number.  The values of a
+#: record are the row, its weight and its cluster.  Rows at their center are omitted, because they
 #: are not useful as new centers.
 FARTHEST = Reduction("farthest", _farthest_fields, _farthest_block, _farthest_finalize)
 
@@ -204,7 +207,7 @@ class LeafQuery:
 
 
 class LeafStatistics(NamedTuple):
-    """Weight of the rows of each leaf, and their weighted squared distances to it, (k,)."""
+    """Weight of the rows of each leaf, and sum of their weighted squared distances to it, (k,)."""
 
     counts: Floats
     inertia: Floats
@@ -225,7 +228,7 @@ def _block(rows: RowBlock, state: LeafQuery) -> Partial:
         np.column_stack([np.bincount(labels[chunk], values[chunk], k) for values in (weight, cost)])
         for chunk in rows.slices()
     ]
-    return {"stats": sum_terms(np.asarray(part, np.float64) for part in sums)}
+    return {"stats": sum_terms(np.asarray(chunk_sums, np.float64) for chunk_sums in sums)}
 
 
 def _finalize(partial: Partial, state: LeafQuery) -> LeafStatistics:

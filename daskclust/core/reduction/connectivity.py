@@ -1,7 +1,7 @@
-"""Count the rows that connect nodes, and summarize the rows around each node.
+"""Passes that count the rows that connect nodes, and summarize the rows around each node.
 
-The data decide how many pairs of nodes are connected, so that counts are stored by sorted keys.
-Counts are whole numbers, and therefore exact for any chunks and any order of merging.
+The number of connected pairs depends on the data, so counts are stored by sorted keys.  Counts are
+whole numbers.  So they are exact for any chunks and any order of merging.
 """
 
 from __future__ import annotations
@@ -32,22 +32,21 @@ def nearest_in_sets(
 ) -> Iterator[tuple[NDArray[np.int32], Neighbors]]:
     """Yield the nearest nodes of the rows ``z`` in each of several sets.
 
-    The nodes of a set are its ``prototypes`` (k, q), and after these the ``shared`` nodes (m, q) of
-    all sets.  The first yielded value is the nearest prototype of each row, the second the
-    ``count`` nearest nodes.
+    The nodes of a set are its ``prototypes`` (k, q), followed by the ``shared`` nodes (m, q) of all
+    sets.  Each item is the nearest prototype of each row, and the ``count`` nearest nodes.
     """
     of_shared = nearest_several(z, shared, min(count, len(shared))) if len(shared) else None
-    for own in prototypes:
-        of_set = nearest_several(z, own, min(count, len(own)))
+    for prototypes_of_set in prototypes:
+        of_set = nearest_several(z, prototypes_of_set, min(count, len(prototypes_of_set)))
         nearest_prototype = of_set[0][:, 0]
         if of_shared is not None:
-            of_set = merge_nearest(of_set, of_shared, len(own), count)
+            of_set = merge_nearest(of_set, of_shared, len(prototypes_of_set), count)
         yield nearest_prototype, of_set
 
 
 @dataclass(frozen=True)
 class ConnectivityCounts:
-    """For each set of nodes, rows by pairs of their nearest nodes, and labeled rows by class.
+    """Counts of rows by pairs of their nearest nodes, and of labeled rows by class, for each set.
 
     ``classes`` (sets, k, n_classes) are weights of labeled rows by their nearest prototype.
     """
@@ -58,12 +57,13 @@ class ConnectivityCounts:
 
 @dataclass(frozen=True)
 class Connectivity:
-    """Request counts of rows by pairs of their ``n_near`` nearest nodes, for several sets of nodes.
+    """State of the pass that counts rows by pairs of their ``n_near`` nearest nodes.
 
-    ``spaces`` has the space of each set.  Consecutive sets with the same space share its
-    evaluation, and the search in the last ``n_shared`` nodes, which are equal in these sets.  The
-    other nodes are prototypes.  ``labels`` of rows that are not nodes count for the nearest
-    prototype.  ``own`` are ascending row numbers, and the nodes that these rows are themselves.
+    There may be several sets of ``nodes``, and ``spaces`` has the space of each set.  The last
+    ``n_shared`` nodes are equal in sets of the same space; the other nodes are prototypes.
+    Consecutive sets of the same space share its evaluation and the search in the shared nodes.
+    ``labels`` of rows that are not nodes count for the nearest prototype.  ``own`` are ascending
+    numbers of rows that are nodes, and the numbers of these nodes.
     """
 
     spaces: tuple[Callable[[Array], Floats], ...]
@@ -86,7 +86,7 @@ class Connectivity:
         )
 
     def count(self, rows: RowBlock) -> tuple[ConnectivityCounts, NDArray[np.int32]]:
-        """Count the rows of a block; also return their nearest nodes, (sets, n)."""
+        """Count the rows of a block.  Return the counts and the nearest nodes (sets, n)."""
         classes = self.identity().classes
         near: list[PairCounts] = []
         nearest_nodes = np.empty((len(self.nodes), len(rows.x)), np.int32)
@@ -104,7 +104,7 @@ class Connectivity:
         return ConnectivityCounts(tuple(near), classes), nearest_nodes
 
     def _place_own(self, nearest_nodes: NDArray[np.int32], rows: RowBlock) -> None:
-        """Assign rows that are nodes to themselves, in place; of equal rows, each to itself."""
+        """Assign rows that are nodes to themselves, in place, also if there are equal nodes."""
         if self.own is None:
             return
         numbers, nodes = self.own
@@ -120,9 +120,9 @@ class Connectivity:
             np.add.at(classes, (prototype[positions], codes), weight)
 
 
-def merge_connectivity(parts: Sequence[ConnectivityCounts]) -> ConnectivityCounts:
-    near = tuple(merge_counts(space) for space in zip(*(part.near for part in parts), strict=True))
-    return ConnectivityCounts(near, sum(part.classes for part in parts[1:]) + parts[0].classes)
+def merge_connectivity(counts: Sequence[ConnectivityCounts]) -> ConnectivityCounts:
+    near = tuple(merge_counts(space) for space in zip(*(item.near for item in counts), strict=True))
+    return ConnectivityCounts(near, sum(item.classes for item in counts[1:]) + counts[0].classes)
 
 
 #: Record of a pair of nodes and its weight.
@@ -167,10 +167,11 @@ def _finalize(partial: Partial, state: Connectivity) -> ConnectivityCounts:
 CONNECTIVITY = Reduction("connectivity", _fields, _block, _finalize)
 
 
-#: Number of units of a doubt of 1.  Doubts are rounded to whole units, whose sums are exact.
+#: Number of units of an uncertainty of 1.  Uncertainties are rounded to whole units, so that sums
+#: are exact.
 _UNITS = 2**20
-#: Maximum squared distance of two points that are the same row, in spaces of variance 1.  It
-#: covers the rounding of single precision.
+#: Maximum squared distance of two points that count as the same row, in spaces of variance 1.  It
+#: allows for the rounding of single precision.
 SAME = 1e-9
 #: Stream of random numbers for rows that are drawn from all cells.
 _ANYWHERE = 1
@@ -178,12 +179,12 @@ _ANYWHERE = 1
 
 @dataclass(frozen=True)
 class CellRequest:
-    """Request the cells of ``nodes`` (k, q) in a space.
+    """State of the pass that describes the cells of ``nodes`` (k, q) in a space.
 
-    Rows are excluded if they are ``known`` (ascending row numbers), lie on one of the ``labeled``
-    points (l, q), or have weight 0.  ``doubt(x)`` (n, n_doubts) is in [0, 1], and its first column
-    is the uncertainty of the rows; by default all rows are equally uncertain.  ``n_anywhere`` rows
-    are drawn from all cells.  ``vain`` are ascending numbers of rows whose coordinates are needed.
+    A row cannot be chosen if it is ``known`` (ascending row numbers), equals one of the ``labeled``
+    points (l, q), or has weight 0.  ``doubt(x)`` (n, n_doubts) is in [0, 1].  Its first column is
+    the uncertainty of the rows; by default all rows are equally uncertain.  ``n_anywhere`` rows are
+    drawn from all cells.  ``vain`` are ascending numbers of rows whose coordinates are returned.
     """
 
     space: Callable[[Array], Floats]
@@ -198,13 +199,13 @@ class CellRequest:
 
 
 class CellTable(NamedTuple):
-    """Cells; each consists of the rows nearest to one node.
+    """Description of the cells.  A cell contains the rows nearest to one node.
 
-    ``counts`` (k,) are sums of weights, and ``doubts`` (k, d) weighted sums.  ``medoids`` (k,) are
-    the rows nearest to the nodes, and ``drawn`` (k,) rows drawn by their doubt; -1 if a cell has no
-    row that may be chosen.  ``anywhere`` are rows drawn from all cells.  ``met`` (l,) is True for
-    labeled points that are rows, ``n_free`` the number of rows that may be chosen, and ``vain``
-    (v, q) the coordinates of the requested rows.
+    ``counts`` (k,) are sums of weights, and ``doubts`` (k, d) weighted sums of uncertainties.
+    ``medoids`` (k,) are the rows nearest to the nodes, and ``drawn`` (k,) are rows drawn by their
+    uncertainty; -1 if no row of a cell can be chosen.  ``anywhere`` are rows drawn from all cells.
+    ``met`` (l,) is True for labeled points that are rows, ``n_free`` is the number of rows that can
+    be chosen, and ``vain`` (v, q) are the coordinates of the requested rows.
     """
 
     counts: Floats
@@ -225,7 +226,7 @@ _ROW, _ROW_AND_CELL = top_dtype(0), top_dtype(1)
 def _cell_fields(state: CellRequest) -> Mapping[str, Field]:
     k = len(state.nodes)
     return {
-        # Whole numbers below 2**53: their sums are exact.
+        # Sums of whole numbers below 2**53 are exact.
         "sums": Field((2, k, 1 + state.n_doubts)),
         "near": Field((None,), PAIR_COUNTS, PAIRS),
         "medoids": Field((k, 1), "top", _ROW),
@@ -233,13 +234,13 @@ def _cell_fields(state: CellRequest) -> Mapping[str, Field]:
         "anywhere": Field((state.n_anywhere,), "top", _ROW_AND_CELL),
         "met": Field((len(state.labeled),), "max", np.int8),
         "free": Field((2, 1)),
-        # Each row is in one block: sums of one term.
+        # Each row is in one block, so each sum has one term.
         "vain": Field((2, len(state.vain), state.nodes.shape[1])),
     }
 
 
 def _first_of_cells(keys: Floats, cells: NDArray[np.int32], numbers: Ints, k: int) -> Array:
-    """Return the record of the smallest finite key of each cell, with ties by row number."""
+    """Return the record with the smallest finite key, or row number, of each cell."""
     records = Field((k, 1), "top", _ROW).identity()
     order = np.lexsort((numbers, keys, cells))
     first = order[np.diff(cells[order], prepend=-1) > 0]
@@ -271,7 +272,7 @@ def _cell_block(rows: RowBlock, state: CellRequest) -> Partial:
     cells = indices[:, 0]
     doubts = np.ones((n, 1)) if state.doubt is None else state.doubt(rows.x)
     units = np.rint(doubts * _UNITS)
-    # Chunk by chunk, because sums of fractional weights depend on the order of their terms.
+    # Chunks are summed separately, because sums of fractional weights depend on their order.
     sums = sum_terms([_cell_sums(cells[s], units[s], weight[s], k) for s in rows.slices()])
     free = (weight > 0) & ~np.isin(numbers, state.known)
     met = np.zeros(len(state.labeled), np.int8)
@@ -320,5 +321,5 @@ def _cell_finalize(partial: Partial, state: CellRequest) -> CellTable:
     )
 
 
-#: For each cell: weight, doubts, edges to other cells, and rows to ask about.
+#: For each cell: weight, uncertainty, edges to other cells, and rows to suggest.
 CELLS = Reduction("cells", _cell_fields, _cell_block, _cell_finalize)

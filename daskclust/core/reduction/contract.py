@@ -1,8 +1,8 @@
 """The building block of distributed algorithms: the :class:`Reduction`.
 
 Tests check these laws for every instance.  ``identity`` is neutral, and ``combine`` is associative.
-The result does not depend on where blocks are cut, and blocks may be empty.  An integer weight
-equals repetition.  Inputs are never modified.
+The result does not depend on the blocks, which may be empty.  An integer weight is equivalent to
+repeating a row.  Inputs are never modified.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from daskclust.core.kernels.rng import row_uniforms
 
 @dataclass(frozen=True)
 class Merge:
-    """A rule that merges two arrays into one: a commutative monoid, up to rounding.
+    """Rule that merges two arrays to one: a commutative monoid, up to rounding.
 
     :func:`daskclust.testing.check_merge_laws` tests these laws.
 
@@ -36,8 +36,8 @@ class Merge:
     identity : callable(shape, dtype) -> ndarray
         The neutral element.  An axis whose length depends on the data has length 0.
     combine : callable(a, b) -> ndarray
-        Associative and commutative; must not modify its arguments.  A function of a module,
-        so that it can be pickled.
+        Associative and commutative function that does not modify its arguments.  It must be a
+        function of a module, so that it can be pickled.
 
     Examples
     --------
@@ -75,14 +75,14 @@ def _no_rows(shape: tuple[int, ...], dtype: Any) -> Array:
 
 
 def _top(a: Array, b: Array) -> Array:
-    both = np.concatenate([a, b], axis=-1)
-    order = np.lexsort((both["row"], both["key"]), axis=-1)[..., : a.shape[-1]]
-    chosen: Array = np.take_along_axis(both, order, axis=-1)
+    records = np.concatenate([a, b], axis=-1)
+    order = np.lexsort((records["row"], records["key"]), axis=-1)[..., : a.shape[-1]]
+    chosen: Array = np.take_along_axis(records, order, axis=-1)
     return chosen
 
 
-#: Unevaluated sums ``hi + lo``, so the first axis has length 2: the total does not depend on the
-#: order of merging.
+#: Sums as pairs ``hi + lo`` along the first axis, which has length 2.  So totals do not depend on
+#: the order of merging.
 SUM = Merge("sum", np.zeros, add_stacked)
 #: Unsigned integers, summed modulo their range.
 COUNT = Merge("count", np.zeros, np.add)
@@ -90,8 +90,8 @@ COUNT = Merge("count", np.zeros, np.add)
 MOMENTS = Merge("moments", np.zeros, merge_moments)
 MIN = Merge("min", _highest, np.minimum)
 MAX = Merge("max", _lowest, np.maximum)
-#: Records of :func:`top_dtype` along the last axis: the smallest keys are kept, ties by row number,
-#: as many as the first array has.
+#: Records of :func:`top_dtype` along the last axis.  The result has as many records as the first
+#: array, with the smallest keys and, for equal keys, the smallest row numbers.
 TOP = Merge("top", _no_rows, _top)
 
 #: Merges that can be selected by name.
@@ -103,7 +103,7 @@ State = Any
 
 
 class RowBlock(NamedTuple):
-    """Rows in the form that kernels take: one chunk, or several tiny chunks joined.
+    """Rows in the form that kernels require: one chunk, or several tiny chunks that were joined.
 
     Attributes
     ----------
@@ -126,17 +126,20 @@ class RowBlock(NamedTuple):
         return starts[run] + (local - offsets[run])
 
     def slices(self) -> list[slice]:
-        """Return the slices of the chunks, for sums that must not depend on joined chunks."""
+        """Return the slices of the chunks, for sums that must not depend on joining chunks."""
         ends = np.cumsum([0] + [size for _, size in self.runs]).tolist()
         return [slice(start, stop) for start, stop in pairwise(ends)]
 
     def uniforms(self, seed: int, round_: int) -> Floats:
         """Draw a uniform number for each row (:func:`daskclust.core.kernels.rng.row_uniforms`)."""
-        parts = [row_uniforms(seed, round_, start, size) for start, size in self.runs]
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+        draws = [row_uniforms(seed, round_, start, size) for start, size in self.runs]
+        return draws[0] if len(draws) == 1 else np.concatenate(draws)
 
     def segments(self) -> Ints:
-        """Return the ends of plain sums: ends of chunks, and multiples of ``SEGMENT`` rows."""
+        """Return the ends of segments, whose sums are not compensated.
+
+        Segments end at ends of chunks and at multiples of ``SEGMENT`` rows.
+        """
         ends, offset = [], 0
         for start, size in self.runs:
             first = SEGMENT - start % SEGMENT
@@ -147,7 +150,7 @@ class RowBlock(NamedTuple):
 
 @dataclass(frozen=True)
 class Field:
-    """One array of a partial: its shape, its type and how two such arrays are merged.
+    """Array of a partial: its shape, its type, and the rule by which two such arrays merge.
 
     Parameters
     ----------
@@ -168,7 +171,7 @@ class Field:
     shape: tuple[int | None, ...]
     merge: Merge | str = "sum"
     dtype: Any = np.float64
-    #: The merge of two arrays of this field.
+    #: Rule that merges two arrays of this field.
     rule: Merge = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -211,31 +214,30 @@ def _partial_only(
 
 @dataclass(frozen=True)
 class Reduction:
-    """A map-reduce over row blocks, as data.
+    """Map-reduce over blocks of rows, described by data.
 
     Parameters
     ----------
     name : str
-        Part of Dask keys (``daskclust-<name>``), hence visible on the dashboard.
+        Part of the Dask keys (``daskclust-<name>``), which the dashboard shows.
     fields : callable(state) -> {str: Field}
         Shapes and merges of a partial.  They depend only on the state, so the memory is known
         in advance (except for fields whose size depends on the data).
-    block : callable(rows, state[, before][, held])
+    block : callable(rows, state[, before][, cache])
         Return the partial of one :class:`RowBlock`.  If ``sequential``, it gets the partial of
         the previous blocks.  If ``carries``, its last argument is the cache of the block (``None``
-        at first), and it returns ``(partial, held)``.
+        at first), and it returns ``(partial, cache)``.
     finalize : callable(partial, state) -> Any
         Return the result of the merged partial.
     carries : bool, default=False
-        If True, each block keeps an array of its own length between passes.  It is a
-        cache of values that could be computed again, never new information.
+        If True, each block stores an array of its length between passes.  It is a cache of values
+        that can be computed again.
     sequential : bool, default=False
         If True, a block is processed with the result of the previous blocks of its group:
-        ``block`` gets their partial and returns it with its own rows added, without modifying
-        it.  This is for algorithms that depend on the row order, and for algorithms that can skip
-        rows that cannot win any more.  Groups are merged as usual.  The result must not depend on
-        how rows are grouped: the laws hold for states that contain all that a group
-        needs to know about other groups.
+        ``block`` gets their partial, and returns a new partial that includes its rows.  This is
+        for algorithms that depend on the order of rows, and for algorithms that skip rows because
+        of earlier rows.  Groups are merged as usual.  The result must not depend on the groups:
+        the laws hold for states that contain all that a group needs to know about other groups.
     """
 
     name: str
@@ -254,17 +256,17 @@ class Reduction:
         return self.step(before, rows, state)[0]
 
     def step(
-        self, before: Partial, rows: RowBlock, state: State, held: Any = None
+        self, before: Partial, rows: RowBlock, state: State, cache: Any = None
     ) -> tuple[Partial, Any]:
         """Return the partial of the previous and one more block, and the cache of that block."""
         previous = (before,) if self.sequential else ()
         if self.carries:
-            block_partial, held = self.block(rows, state, *previous, held)
+            block_partial, cache = self.block(rows, state, *previous, cache)
         else:
-            block_partial, held = self.block(rows, state, *previous), None
+            block_partial, cache = self.block(rows, state, *previous), None
         return (
             block_partial if self.sequential else self.combine(before, block_partial, state)
-        ), held
+        ), cache
 
     def combine(self, a: Partial, b: Partial, state: State) -> Partial:
         """Merge two partials; associative, and exact to the last bits in any order."""

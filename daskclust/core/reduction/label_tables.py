@@ -1,4 +1,4 @@
-"""Passes with tables of labels, or pairs of labels, as partials: O(k) rows."""
+"""Passes whose partials are tables of labels, or of pairs of labels."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Labeler = Callable[[Array], Array]
 
 @dataclass(frozen=True)
 class AgreementRequest:
-    """Request of contingency tables of labelings with labels in [0, n_labels)."""
+    """State of the pass that computes contingency tables of labels in [0, n_labels)."""
 
     reference: Labeler
     others: tuple[Labeler, ...]
@@ -42,18 +42,18 @@ def _block(rows: RowBlock, state: AgreementRequest) -> Partial:
     k = state.n_labels
     if not len(rows.x):
         return {"tables": np.zeros((2, len(state.others), k, k))}
-    own = state.reference(rows.x).astype(np.int64)
-    pairs = [own * k + other(rows.x) for other in state.others]
+    reference_labels = state.reference(rows.x).astype(np.int64)
+    pairs = [reference_labels * k + labeler(rows.x) for labeler in state.others]
     weight = np.ones(len(rows.x)) if rows.weight is None else rows.weight
-    # Chunk by chunk, so that sums do not depend on how chunks were joined.
-    parts = [
+    # Chunks are summed separately, so that sums do not depend on joining chunks.
+    tables = [
         np.array(
             [np.bincount(pair_codes[chunk], weight[chunk], k * k) for pair_codes in pairs],
             dtype=np.float64,
         )
         for chunk in rows.slices()
     ]
-    return {"tables": sum_terms([part.reshape(-1, k, k) for part in parts])}
+    return {"tables": sum_terms([table.reshape(-1, k, k) for table in tables])}
 
 
 def _finalize(partial: Partial, state: AgreementRequest) -> Floats:
@@ -61,7 +61,7 @@ def _finalize(partial: Partial, state: AgreementRequest) -> Floats:
     return tables
 
 
-#: Weight of the rows by label in the reference (rows) and in each other labeling (columns).
+#: Weight of the rows by reference label (rows of the table) and other label (columns).
 AGREEMENT = Reduction("agreement", _fields, _block, _finalize)
 
 
@@ -85,13 +85,13 @@ def _table(partial: Partial, state: None) -> Ints:
     return partial["table"]
 
 
-#: Number of occurrences of each pair of labels; the rows are the pairs.
+#: Number of occurrences of each pair of labels, from rows that are pairs.
 CONTINGENCY = Reduction("contingency", _count_fields, _count, _table)
 
 
 @dataclass(frozen=True)
 class LabelMomentsRequest:
-    """Request of weight, mean and spread of the rows of each label (in the last column)."""
+    """State of the pass for weight, mean and spread of each label, which is the last column."""
 
     n_features: int
     ignored: int | None = None
@@ -133,7 +133,7 @@ def _moments_fields(state: LabelMomentsRequest) -> Mapping[str, Field]:
 
 
 def _counting_rows(rows: RowBlock, ignored: int | None) -> Bools:
-    """Return a mask of rows that count; raise ValueError for the first bad weight among them."""
+    """Return a mask of the rows that count; raise ValueError for the first invalid weight."""
     keep = np.ones(len(rows.x), bool)
     if ignored is not None:
         keep = rows.x[:, -1].astype(np.int64) != ignored
@@ -188,8 +188,8 @@ def _moments(rows: RowBlock, state: LabelMomentsRequest) -> Partial:
     merged: LabelMoments | None = None
     for chunk in slices:
         if chunk.stop > chunk.start:
-            own = None if weight is None else weight[chunk]
-            chunk_moments = label_moments(x[chunk], labels[chunk], own)
+            chunk_weight = None if weight is None else weight[chunk]
+            chunk_moments = label_moments(x[chunk], labels[chunk], chunk_weight)
             merged = (
                 chunk_moments if merged is None else merge_label_moments([merged, chunk_moments])
             )
@@ -208,10 +208,10 @@ LABEL_MOMENTS = Reduction("label-moments", _moments_fields, _moments, _finalize_
 
 @dataclass(frozen=True)
 class SpreadRequest:
-    """Request of the spread of rows about their own or, without `labels`, the nearest center.
+    """State of the pass that measures the spread of rows around their centers.
 
-    `labels` (k,), sorted, are the labels of the centers; the last column of the rows has row
-    labels.
+    `labels` (k,) are the sorted labels of the centers, and the last column of the rows has the
+    labels of the rows.  Without `labels`, the center of a row is the nearest center.
     """
 
     centers: Floats
@@ -221,7 +221,7 @@ class SpreadRequest:
 
 
 class Spread(NamedTuple):
-    """The result of the pass; arrays of shape (k,), float64."""
+    """Spread of each cluster: arrays of shape (k,), float64."""
 
     weights: Floats
     rows: Floats

@@ -17,7 +17,7 @@ from daskclust.core.reduction.contract import Field, Partial, Reduction, RowBloc
 
 
 class View(Protocol):
-    """A pure function of a block; fits that share a pass compute views of the same `key` once."""
+    """Pure function of a block.  Fits that share a pass compute views with equal keys only once."""
 
     @property
     def key(self) -> Hashable: ...
@@ -31,7 +31,7 @@ def digest(value: Any) -> str:
 
 
 def in_space(rows: RowBlock, function: Callable[[Array], Array]) -> RowBlock:
-    """Return rows in another space; rows that do not exist there get weight 0."""
+    """Transform rows to another space.  Rows that do not exist there get weight 0."""
     transformed = rows._replace(x=function(rows.x))
     absent = getattr(function, "absent", None)
     if absent is None:
@@ -58,7 +58,7 @@ class Transformed:
 
 @dataclass(frozen=True)
 class WithoutRows:
-    """A view in which some rows (sorted global numbers) have weight 0."""
+    """View in which the `rows` (sorted global numbers) have weight 0."""
 
     rows: Ints
     key: Hashable = field(init=False)
@@ -81,7 +81,7 @@ class WithoutRows:
 
 @dataclass(frozen=True)
 class Subsampled:
-    """A random sample: rows are drawn with probability `share`, others have weight 0."""
+    """View of a random sample, with probability `share`.  Other rows have weight 0."""
 
     share: float
     seed: int
@@ -110,8 +110,8 @@ class PermutedColumns:
         return "permuted", id(self.pool), self.seed, self.number
 
     def __call__(self, rows: RowBlock) -> RowBlock:
-        parts = [permuted_rows(self.pool, self.seed, self.number, *run) for run in rows.runs]
-        return rows._replace(x=np.concatenate(parts))
+        columns = [permuted_rows(self.pool, self.seed, self.number, *run) for run in rows.runs]
+        return rows._replace(x=np.concatenate(columns))
 
 
 @dataclass(frozen=True)
@@ -129,20 +129,20 @@ class UniformBox:
         return "uniform", id(self.low), self.seed, self.number
 
     def __call__(self, rows: RowBlock) -> RowBlock:
-        parts = [
+        draws = [
             uniform_rows(self.low, self.high, self.dtype, self.seed, self.number, *run)
             for run in rows.runs
         ]
-        return rows._replace(x=np.concatenate(parts))
+        return rows._replace(x=np.concatenate(draws))
 
 
-#: Maximum number of rows for which views are computed at a time; limits their memory.
+#: Maximum number of rows for which views are computed together.  It limits the memory.
 _PORTION = 8 * SEGMENT
 
 
 @dataclass(frozen=True)
 class Request:
-    """A reduction that shares a pass with others; its `views` are applied one after another."""
+    """Reduction that shares a pass with other reductions, after its `views` are applied."""
 
     reduction: Reduction
     state: Any
@@ -162,7 +162,7 @@ def _fields(state: tuple[Request, ...]) -> Mapping[str, Field]:
 
 
 def _portions(rows: RowBlock) -> Iterator[RowBlock]:
-    """Cut a block at multiples of ``SEGMENT`` global rows, so that sums do not change."""
+    """Split a block at multiples of ``SEGMENT`` global rows, so that sums do not change."""
     if len(rows.x) <= _PORTION:
         yield rows
         return
@@ -212,7 +212,7 @@ def _block(rows: RowBlock, state: tuple[Request, ...], before: Partial) -> Parti
                     partials[i] = reduction.add(partials[i], seen, inner)
                     continue
                 part = reduction.block(seen, inner)
-                # Without views, the block is not cut, and nothing is merged.
+                # Without views, the block is not split, and no merge is needed.
                 partials[i] = part if seen is rows else reduction.combine(partials[i], part, inner)
     for i, request in enumerate(state):
         if not request.reduction.sequential:
@@ -227,5 +227,5 @@ def _finalize(partial: Partial, state: tuple[Request, ...]) -> list[Any]:
     ]
 
 
-#: Several reductions of the same blocks, as one pass; some may be sequential.
+#: Several reductions of the same blocks in one pass.  Some may be sequential.
 BATCH = Reduction("batch", _fields, _block, _finalize, sequential=True)

@@ -2,11 +2,11 @@
 
 Sampling is an exponential race on the mass ``w D^2``: the rows with the smallest keys
 ``e / (w D^2)`` are a weighted sample without replacement, so a round needs no total in advance.
-Distances to the nearest candidate can only decrease, so keys can only increase.  The key from an
-old distance is therefore a lower bound of the current key.  Only rows with small bounds must be
-compared with the newest candidates, and of these only rows that may still beat the leading rows of
-the previous blocks.  Each row keeps its squared distance, and the number of candidates with which
-it has been compared, in a cache of its block.
+Distances to the nearest candidate can only decrease, so keys can only increase.  Therefore the key
+of an old distance is a lower bound of the current key.  Rows are compared with the newest
+candidates only if their bound is smaller than the keys of the leading rows of the previous blocks.
+A cache of each block has the squared distance of each row, and the number of candidates that it
+has been compared with.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from daskclust.core.reduction.contract import (
 )
 from daskclust.core.reduction.survey import pick_rows
 
-#: Bytes per row and restart that are kept between rounds.
+#: Number of bytes per row and restart in the cache between rounds.
 CARRY_BYTES = 12
-#: Every n-th key is used to estimate a quantile of the keys, with a margin of this many keys.
+#: A quantile of the keys is estimated from every n-th key, with a margin of this number of keys.
 _EVERY, _SPARE = 16, 4
-#: Minimum number of leading rows that are compared at a time.
+#: Minimum number of leading rows that are compared together.
 _BATCH = 256
 #: Offset of the random stream for weighing candidates.
 _WEIGHING = 2**32
@@ -93,12 +93,12 @@ class _Race:
     def run(self, ahead: Floats) -> tuple[NDArray[np.intp], Floats]:
         """Return positions and exact keys of all rows that can be among the first.
 
-        ``ahead`` contains the keys of the leading rows, ascending, as many as are drawn; infinite
-        for none.
+        ``ahead`` are the ascending keys of the leading rows so far.  Its length is the number of
+        rows to draw, and missing rows have infinite keys.
         """
         count = len(ahead)
         keys = self._keys(slice(None))
-        # First the rows that seem to lead, then rows that may still beat them, a few at a time.
+        # Rows with the smallest bounds come first, then batches of rows that may still beat them.
         limit = min(ahead[-1], _low_quantile(keys, 2 * count))
         batch = np.flatnonzero((keys <= limit) & (keys < np.inf))
         self._overtake(batch, keys)
@@ -160,7 +160,7 @@ CANDIDATES = Reduction(
 
 @dataclass(frozen=True)
 class Attraction:
-    """Request of the weight of the rows nearest to each candidate (m_r, p) of each restart.
+    """State of the pass for the weight of the rows nearest to each candidate (m_r, p).
 
     With a `rate`, a row of weight w is used with probability ``min(1, rate w)`` and represents the
     unused rows, so the expected sums are exact.  The rate is a power of two, so that sums of equal
@@ -207,19 +207,19 @@ def _attraction_finalize(partial: Partial, state: Attraction) -> list[Floats]:
     return [partial["mass"][0, r, : len(c)] for r, c in enumerate(state.candidates)]
 
 
-#: Weight that each candidate of each restart attracts: a list of arrays of shape (m_r,).
+#: Weight of the rows nearest to each candidate: an array of shape (m_r,) for each restart.
 ATTRACTED = Reduction("attracted", _attraction_fields, _attraction_block, _attraction_finalize)
 
 
-#: Bytes per row that are kept between the passes.
+#: Number of bytes per row in the cache between passes.
 FARTHEST_FIRST_BYTES = 8
 
 
 @dataclass(frozen=True)
 class FarthestFirst:
-    """Request of the row farthest from all points (m, p), which are in the order of their choice.
+    """State of the pass that finds the row farthest from all points (m, p).
 
-    Cached rows are compared only with the newest points.
+    Points are in the order of their choice, so rows are compared only with the newest points.
     """
 
     points: Floats

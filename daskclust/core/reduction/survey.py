@@ -1,4 +1,4 @@
-"""The first pass over the data: it checks values, finds their range, and draws initial rows.
+"""First pass over the data: checks of values, ranges, moments, and drawn rows.
 
 If NaN is a missing value, the statistics use the observed values.  A block without missing values
 is processed in the same way in both cases, so complete data give equal bits.
@@ -51,10 +51,11 @@ class RowLabels:
 
 @dataclass(frozen=True)
 class ClassStatistics:
-    """Moments of the labeled rows: (n_classes,), `mean` and `masses` (n_classes, p).
+    """Weight, mean and scatter of the labeled rows of each class.
 
-    `mean` is 0 for a class without weight.  `scatter` is the sum of weighted squared distances to
-    it.  `masses` are the weights of the values of each feature, None if no value is missing.
+    `weight` and `scatter` are (n_classes,), `mean` and `masses` (n_classes, p).  `mean` is 0 for a
+    class without weight.  `scatter` is the sum of weighted squared distances to the mean.  `masses`
+    are the weights of the values of each feature, None if no value is missing.
     """
 
     weight: Floats
@@ -64,11 +65,11 @@ class ClassStatistics:
     masses: Floats | None = None
 
     def filled(self, values: Floats) -> Floats:
-        """Return the means, with `values` for missing means of classes."""
+        """Return the means of the classes, with `values` for missing means."""
         return self.mean if self.masses is None else np.where(self.masses > 0, self.mean, values)
 
     def joined(self, stats: ClusterStatistics, centers: Floats) -> ClusterStatistics:
-        """Add class c to cluster c in statistics of rows assigned to centers (r, k, p)."""
+        """Add the rows of class c to the statistics of cluster c, for centers (r, k, p)."""
         n = len(self.weight)
         sums, counts, inertia = stats.sums.copy(), stats.counts.copy(), stats.inertia.copy()
         counts[:, :n] += self.weight
@@ -94,7 +95,7 @@ def add_classes(
     *,
     empty: Bools | None = None,
 ) -> None:
-    """Add a block's labeled rows to a partial, in place; `empty` rows count as rows of weight 0."""
+    """Add the labeled rows of a block to a partial, in place; `empty` rows have weight 0."""
     if labels is None:
         return
     absent = empty
@@ -124,10 +125,11 @@ LOG_LARGEST = float(np.log(1e300))
 
 @dataclass(frozen=True)
 class SurveyRequest:
-    """Request of the survey, with `n_picks` rows drawn by weight for each seed, and class moments.
+    """State of the first pass.
 
-    Labeled rows are not drawn.  `hashed` requests a hash of the rows, to recognize the data later;
-    it takes about half of the pass's time again for rows in memory.
+    `n_picks` rows are drawn by weight for each seed, but not labeled rows.  Moments of the classes
+    are computed from `labels`.  With `hashed`, a hash identifies the data later.  For rows in
+    memory, it takes half as long as the rest of the pass.
     """
 
     n_features: int
@@ -139,10 +141,10 @@ class SurveyRequest:
 
 @dataclass(frozen=True)
 class Survey:
-    """The result of the first pass; columns are weighted, so rows of weight 0 do not count.
+    """Result of the first pass.  Statistics are weighted, so rows of weight 0 do not count.
 
-    `idle` (p,) are the largest absolute values of rows of weight 0, which also get labels; -inf
-    without such rows.  `first_bad` is row and column of the first NaN or infinity.
+    `idle` (p,) are the largest absolute values of rows of weight 0, because these rows get labels,
+    too; -inf without such rows.  `first_bad` is row and column of the first NaN or infinity.
     `bad_weight_row` is the first row whose weight is NaN, negative, or neither 0 nor between
     :data:`LIGHTEST` and :data:`HEAVIEST`.  `picks` (n_seeds, n_picks) are the drawn rows, ``row ==
     -1`` for none.  `hash` is None if it was not requested.  `n_incomplete` is the number of rows
@@ -165,17 +167,17 @@ class Survey:
 
 
 def pick_rows(
-    rows: RowBlock, keys: Floats, count: int, places: NDArray[np.intp] | None = None
+    rows: RowBlock, keys: Floats, count: int, positions: NDArray[np.intp] | None = None
 ) -> Array:
-    """Return records (count,) of the rows with the smallest finite keys, padded with empty records.
+    """Return records (count,) of the rows with the smallest finite keys, and empty records.
 
-    `keys` belong to the rows at `places` (ascending), or to all rows.
+    `keys` belong to the rows at `positions` (ascending), or to all rows.
     """
     chosen = smallest(keys, count)
     out: Array = Field((count,), "top", top_dtype(rows.x.shape[1])).identity()
     out["key"][: len(chosen)] = keys[chosen]
-    if places is not None:
-        chosen = places[chosen]
+    if positions is not None:
+        chosen = positions[chosen]
     out["row"][: len(chosen)] = rows.numbers(chosen)
     out["x"][: len(chosen)] = rows.x[chosen]
     return out
@@ -209,7 +211,7 @@ def _fields_of(
 
 
 def usable_weight(rows: RowBlock, partial: Partial) -> Floats | None:
-    """Return the weights, 0 for invalid ones; note invalid weights and idle values."""
+    """Return the weights, with 0 for invalid weights; write findings into the partial."""
     weight = rows.weight
     if weight is None:
         return None
@@ -231,7 +233,7 @@ def note_bad(partial: Partial, rows: RowBlock, row: int, code: int) -> None:
 
 
 def draw_picks(partial: Partial, rows: RowBlock, state: SurveyRequest, mass: Floats) -> None:
-    """Draw initial rows with probability proportional to their mass; labeled rows are not drawn."""
+    """Draw rows with probability proportional to their mass; labeled rows are not drawn."""
     if state.labels is not None:
         mass = mass.copy()
         for positions, _ in state.labels.by_chunk(rows):
@@ -270,9 +272,9 @@ def _block(rows: RowBlock, state: SurveyRequest) -> Partial:
 
 @dataclass(frozen=True)
 class PartialSurvey(Survey):
-    """The result of the first pass over the observed values, with `observed` weight (p,).
+    """Result of the first pass over the observed values, whose weight is `observed` (p,).
 
-    Rows may be incomplete (also rows of weight 0), or have no value.  `informed` is the weight of
+    Rows may have missing values or no values.  `informed` is the weight of
     the rows with values, and `n_informed` the number of these rows with positive weight.
     """
 

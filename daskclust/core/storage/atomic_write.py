@@ -1,4 +1,4 @@
-"""Write files and folders under a hidden name, and rename them when they are complete."""
+"""Atomic writes: files and folders have a hidden name until they are complete."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from daskclust.core.storage.redact import redact
 #: Errors of a disk that is full or read-only.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
-#: Start of a URL after :class:`pathlib.Path` has shortened ``//``.
+#: Pattern of the start of a URL in which :class:`pathlib.Path` has replaced ``//``.
 _WAS_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]+:/")
-#: Attempts to remove a file, seconds between them, and checks after the last removal.
+#: Number of attempts to remove a file, seconds between attempts, and checks after the last removal.
 _REMOVAL_TRIES, _REMOVAL_PAUSE, _LAST_CHECKS = 20, 0.05, 3
 #: Maximum difference in seconds between the clocks of a process and of a file.
 _CLOCKS = 2.0
-#: Seconds without writing after which a process of another host counts as dead.
+#: Seconds without writing after which a process of another host is considered dead.
 _SILENT = 60.0
 
 
 @cache
 def host() -> str:
-    """Return a name for the scope of process numbers: containers may share a host name."""
+    """Return a name of the host or container, within which process numbers are unique."""
     name = re.sub(r"[^A-Za-z0-9]", "_", socket.gethostname())
     try:
         started = Path("/proc/sys/kernel/random/boot_id").read_bytes()
@@ -54,7 +54,7 @@ def hidden_sibling(path: Path, ending: str) -> Path:
 
 
 def put_in_place(partial: Path, path: Path) -> None:
-    """Rename a complete file or folder to `path`, replacing an old one (a folder in two steps)."""
+    """Rename a complete file or folder to `path`, and replace an old file or folder."""
     if not partial.is_dir() or not path.exists():
         partial.replace(path)
         return
@@ -69,7 +69,7 @@ def put_in_place(partial: Path, path: Path) -> None:
 
 
 def discard(partial: Path, *, failed: bool = False) -> None:
-    """Remove an unfinished file or folder, if it is still there.
+    """Remove an incomplete file or folder if it exists.
 
     After a failure, running tasks may still write files and create the folder again.  A few retries
     usually remove these files.  Files that appear later have a hidden name and no metadata.
@@ -90,10 +90,10 @@ def discard(partial: Path, *, failed: bool = False) -> None:
 
 
 def remove_stale(path: Path) -> None:
-    """Remove unfinished files next to `path` that killed processes have left.
+    """Remove incomplete files of killed processes next to `path`.
 
-    Only hidden names for this path are removed: those of dead processes of this host, and those of
-    other hosts that are older than `path` by more than a minute.
+    Only hidden names for this path are removed: of dead processes on this host, and of processes on
+    other hosts if the file is older than `path` by more than a minute.
     """
     ours = re.compile(
         rf"\.{re.escape(path.name)}\.(\w+)-(\d+)-[0-9a-f]{{8}}\.(?:partial|old)"
@@ -122,12 +122,12 @@ def _is_abandoned(item: Path, owner: str, pid: int, path: Path) -> bool:
         newest = max([changed, *(inner.lstat().st_mtime for inner in item.rglob("*"))])
         return newest + _SILENT < path.stat().st_mtime
     except OSError:
-        # Its owner has removed it, or this process may not.
+        # The owner has removed the file, or this process may not read it.
         return False
 
 
 def is_gone(pid: int, changed: float) -> bool:
-    """Return True if the process has ended; a newer process may have the same number."""
+    """Return True if the process has ended.  Newer processes may have the same number."""
     try:
         return psutil.Process(pid).create_time() > changed + _CLOCKS
     except psutil.NoSuchProcess:
@@ -138,7 +138,7 @@ def is_gone(pid: int, changed: float) -> bool:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Add the path to errors of a full or read-only disk, which do not contain it."""
+    """Add the path to errors of a full or read-only disk."""
     try:
         yield
     except OSError as error:
@@ -211,7 +211,7 @@ def _locked(path: Path, lock_path: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        # Removed while it is locked, so that no other process can lock a removed file.
+        # The file is removed while it is locked, so that no process can lock a removed file.
         _locks.remove(lock_path)
         lock_path.unlink(missing_ok=True)
         file.close()
@@ -234,7 +234,7 @@ def _lock(path: Path, lock_path: Path) -> Any:
                 f"{str(path)!r} is being written by {owner}. Wait for it, or use another name."
             ) from None
         except OSError:
-            # A file system without locks.
+            # The file system does not support locks.
             return file
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(file.fileno()), lock_path.stat()):

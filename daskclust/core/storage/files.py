@@ -1,4 +1,4 @@
-"""Read and write small files, on this machine or at a URL; writes are atomic."""
+"""Reads and atomic writes of small files, on this machine or at a URL."""
 
 from __future__ import annotations
 
@@ -27,53 +27,53 @@ def unanswered(error: BaseException) -> bool:
     return isinstance(cause, TimeoutError)
 
 
-def _at_url(place: str) -> tuple[Any, str]:
+def _at_url(target: str) -> tuple[Any, str]:
     from fsspec.core import url_to_fs
 
-    with opening_errors(place):
-        file_system, inner = url_to_fs(place, **url_options(place))
+    with opening_errors(target):
+        file_system, inner = url_to_fs(target, **url_options(target))
     return file_system, inner
 
 
-def _again(
-    place: Any,
+def _with_retries(
+    target: Any,
     call: Callable[[], T],
     failed: Callable[[str, Exception], Exception] = ReadError,
     done: str = "read",
 ) -> T:
-    return persistently(call, lambda: repr(redact(place)), Retries.configured(), failed, done)
+    return persistently(call, lambda: repr(redact(target)), Retries.configured(), failed, done)
 
 
-def read_start(place: Any, size: int) -> bytes | None:
+def read_start(target: Any, size: int) -> bytes | None:
     """Return the first bytes of a local file or URL, or None if it does not exist.
 
     >>> read_start("memory://nobody/was/here", 10) is None
     True
     """
-    path = local_path(place)
+    path = local_path(target)
     try:
         if path is not None:
             with path.open("rb") as file:
                 return file.read(size)
-        file_system, inner = _at_url(place)
+        file_system, inner = _at_url(target)
 
         def start() -> bytes:
             with file_system.open(inner, "rb", block_size=max(size, 2**16)) as file:
                 return bytes(file.read(size))
 
-        return _again(place, start)
+        return _with_retries(target, start)
     except FileNotFoundError:
         return None
 
 
-def read_range(place: Any, start: int, size: int) -> bytes:
+def read_range(target: Any, start: int, size: int) -> bytes:
     """Return bytes from the middle of a local file or URL; fewer at the end of the file.
 
     >>> write_whole("memory://middle.txt", b"abcde", check=lambda: None)
     >>> read_range("memory://middle.txt", 1, 3)
     b'bcd'
     """
-    path = local_path(place)
+    path = local_path(target)
     if path is not None:
         with path.open("rb", buffering=0) as file:
             file.seek(start)
@@ -82,61 +82,64 @@ def read_range(place: Any, start: int, size: int) -> bytes:
             while count := file.readinto(view[n_read:]):
                 n_read += count
         return bytes(content) if n_read == size else bytes(view[:n_read])
-    file_system, inner = _at_url(place)
-    return bytes(_again(place, lambda: file_system.cat_file(inner, start, start + size)))
+    file_system, inner = _at_url(target)
+    return bytes(_with_retries(target, lambda: file_system.cat_file(inner, start, start + size)))
 
 
-def is_folder_at_url(place: Any) -> bool:
+def is_folder_at_url(target: Any) -> bool:
     """Return True if a URL is a folder, such as a store; False for local paths."""
-    if local_path(place) is not None:
+    if local_path(target) is not None:
         return False
-    file_system, inner = _at_url(place)
-    return bool(_again(place, lambda: file_system.isdir(inner)))
+    file_system, inner = _at_url(target)
+    return bool(_with_retries(target, lambda: file_system.isdir(inner)))
 
 
-def matching(place: str) -> list[str]:
-    """Return the files that match a URL with ``*``, or the place itself without ``*``.
+def matching(target: str) -> list[str]:
+    """Return the files that match a URL with ``*``, or the target itself without ``*``.
 
-    If fsspec cannot list a folder, it returns no files.  Here that is an error.
+    It is an error if a folder cannot be listed (fsspec would return no files).
     """
-    if "*" not in place or "::" in place or "://" not in place:
-        return [place]
-    file_system, inner = _at_url(place)
+    if "*" not in target or "::" in target or "://" not in target:
+        return [target]
+    file_system, inner = _at_url(target)
     if not walks(file_system):
-        # Object stores list all files in one request, which succeeds or fails.
-        return [place]
-    files = _again(place, lambda: sorted(file_system.glob(inner, on_error="raise")), done="listed")
+        # Object stores list all files in one request, so no folder can be missing.
+        return [target]
+    files = _with_retries(
+        target, lambda: sorted(file_system.glob(inner, on_error="raise")), done="listed"
+    )
     if not files:
         raise FileNotFoundError(
-            f"No file matches {redact(place)!r}; use the path of an existing file."
+            f"{redact(target)!r} must match a file, got no matches. Use the path of an existing "
+            "file."
         )
-    if place.endswith(inner):
-        # Keep the start of the URL: fsspec's names lack hosts and users.
-        return [place.removesuffix(inner) + name for name in files]
+    if target.endswith(inner):
+        # The names of fsspec have no hosts and users, so the start of the URL is added.
+        return [target.removesuffix(inner) + name for name in files]
     return [str(file_system.unstrip_protocol(name)) for name in files]
 
 
-def write_whole(place: Any, content: bytes, *, check: Callable[[], None]) -> None:
+def write_whole(target: Any, content: bytes, *, check: Callable[[], None]) -> None:
     """Write a local file or an object atomically, unless `check` raises an error.
 
     >>> write_whole("memory://somewhere/a.txt", b"abc", check=lambda: None)
     >>> read_start("memory://somewhere/a.txt", 2)
     b'ab'
     """
-    path = local_path(place)
+    path = local_path(target)
     if path is not None:
         with new_place(path, check=check) as scratch:
             scratch.write_bytes(content)
         remove_stale(path)
         return
-    check_protocol(place)
-    file_system, inner = _at_url(place)
+    check_protocol(target)
+    file_system, inner = _at_url(target)
     check()
-    _again(place, lambda: file_system.pipe_file(inner, content), unwritten, "written")
+    _with_retries(target, lambda: file_system.pipe_file(inner, content), unwritten, "written")
 
 
-def remove(place: str, *, folder: bool = False) -> None:
-    file_system, inner = _at_url(place)
+def remove(target: str, *, folder: bool = False) -> None:
+    file_system, inner = _at_url(target)
     with suppress(FileNotFoundError):
         remove_path = partial(file_system.rm, recursive=True) if folder else file_system.rm_file
-        _again(place, lambda: remove_path(inner), unwritten, "removed")
+        _with_retries(target, lambda: remove_path(inner), unwritten, "removed")

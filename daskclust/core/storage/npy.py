@@ -1,4 +1,4 @@
-"""Arrays in ``.npy`` files: tasks map the files to read them, and write labels to them."""
+"""Arrays in ``.npy`` files, which tasks map into memory to read rows and to write labels."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _START = b"\x93NUMPY"
 
 
 class NpyFile:
-    """An array in a file; workers receive its path, not its values."""
+    """Array in a file.  Workers receive the path and not the values."""
 
     def __init__(self, path: Path) -> None:
         values = _mapped(path)
@@ -59,7 +59,7 @@ class NewNpy:
 
 
 class NpyOutput(Output):
-    """Labels in a ``.npy`` file, which has no mark of daskclust; only integers are replaced."""
+    """Labels in a ``.npy`` file.  It has no mark, so only files of integers are replaced."""
 
     def check_place(self) -> None:
         super().check_place()

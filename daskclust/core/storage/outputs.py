@@ -1,4 +1,4 @@
-"""Outputs: check targets early, write atomically, and mark files created by daskclust."""
+"""Outputs: early checks of targets, atomic writes, and marks of files that daskclust wrote."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def finite(value: Any) -> Any:
 
 
 class Written(NamedTuple):
-    """Description that is stored in an output; `members` are names in it, empty for a file."""
+    """Description that is stored in an output; `members` are the names in a folder or store."""
 
     kind: str
     attributes: Mapping[str, Any] = {}
@@ -67,9 +67,10 @@ class Written(NamedTuple):
 
 
 class Output:
-    """An output that is written atomically; outputs of other programs are never replaced.
+    """Output that is written atomically.
 
-    With `overwrite`, an output of daskclust of the same kind, such as ``"label map"``, is replaced.
+    With `overwrite`, it replaces an output of daskclust of the same kind, such as ``"label map"``.
+    Outputs of other programs are never replaced.
     """
 
     #: True if an empty folder may be replaced.
@@ -140,9 +141,9 @@ class Output:
         """Yield a :func:`new_place`; the caller must create a folder."""
         self.check_now()
         assert self.path is not None
-        # Two writers would mix their files, since a map has its class names in a second file.
+        # A map has its class names in a second file, so two writers could mix their files.
         with reserved([self.path], again=True):
-            # Checked again, because writing may take hours.
+            # The check is repeated before the rename, because writing may take hours.
             with new_place(self.path, check=self.check_now) as partial:
                 yield partial
             remove_stale(self.path)
@@ -160,9 +161,9 @@ def exists_already(place: Any) -> FileExistsError:
     )
 
 
-#: Attribute of every group that daskclust writes, with its kind and the names of its members.
+#: Attribute of groups that daskclust writes: the kind and the names of the members.
 _WRITTEN = "daskclust_written"
-#: Suffixes of files that are not Zarr stores.
+#: Suffixes of other file formats.
 _FOREIGN = frozenset(
     ".bmp .bil .bsq .cdf .csv .dat .gif .gpkg .h5 .hdf5 .hdr .html .img .jp2 .jpeg .jpg .json "
     ".nc .nc4 .npy .npz .parquet .pdf .pkl .png .shp .svg .tif .tiff .txt .vrt".split()
@@ -180,7 +181,7 @@ class Group(Output):
             isinstance(place, zarr.storage.LocalStore)
             and type(place) is not zarr.storage.LocalStore
         ):
-            # A subclass may do more than write files, so it is used as a store, not as a path.
+            # A subclass may do more than write files, so it is used as a store and not as a path.
             self.path = None
 
     def check_place(self) -> None:
@@ -204,7 +205,7 @@ class Group(Output):
 
     def check_content(self) -> None:
         """Check the existing content; an incomplete group may always be replaced."""
-        # A group of Zarr version 2 has two files: a single one was left by a crash.
+        # A group of Zarr version 2 has two files.  A single file was left by a crash.
         is_part = self.path is None and self.names() in ({".zgroup"}, {".zattrs"})
         if not is_part and INCOMPLETE not in self._attributes():
             super().check_content()
@@ -262,14 +263,14 @@ def new_group(
     consolidated: bool = False,
     zarr_format: Literal[2, 3] = 3,
 ) -> Iterator[zarr.Group]:
-    """Create a Zarr group that is complete or absent.
+    """Create a Zarr group that is either complete or missing.
 
-    A local group is a :func:`new_place`.  Other stores cannot rename.  There an attribute marks the
-    group as incomplete until the end, and :func:`~daskclust.core.storage.stores.open_store` rejects
-    such a group.  After an exception the group is removed.  After a crash the next writer replaces
-    the group without `overwrite`.  Two writers of one group at the same time are not supported:
-    their chunks may mix.  A store that supports only Zarr version 3 gets version 3, without
-    consolidated metadata.
+    A local group is written as in :func:`new_place`.  Other stores cannot rename.  There an
+    attribute marks the group as incomplete until the end, and
+    :func:`~daskclust.core.storage.stores.open_store` rejects such a group.  After an exception the
+    group is removed.  After a crash the next writer replaces the group without `overwrite`.  Two
+    writers of one group at the same time are not supported: their chunks may mix.  A store that
+    supports only Zarr version 3 gets version 3, without consolidated metadata.
     """
     output = Group(target, kind, overwrite=overwrite)
     if output.path is None:
@@ -341,7 +342,7 @@ def _sign(group: zarr.Group, kind: str) -> None:
 
 
 def check_written(array: zarr.Array) -> None:
-    """Raise StoreError if chunks that tasks wrote are missing; lists the store."""
+    """List the store, and raise StoreError if chunks that tasks wrote are missing."""
     forget_listings(array.store)
     written = array.nchunks_initialized
     if written == array.nchunks:

@@ -1,4 +1,4 @@
-"""Retry reads of blocks and writes of chunks, with errors that name the block or chunk."""
+"""Retries of reads and writes, with errors that name the block or chunk."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def this_process() -> str:
 def unseen(
     what: str, *, who: str = "which the client opened", verb: str = "does not see"
 ) -> StoreError:
-    """Return the error for a file or store that `who` can see but this process cannot."""
+    """Return the error for a file or store that this process cannot read, but `who` can."""
     return StoreError(
         f"The {this_process()} {verb} {what}, {who}. Every worker must reach the same files or "
         "stores under the same path: use a shared file system or an object store, and check "
@@ -59,7 +59,7 @@ def unseen(
 
 
 def lacking(error: Exception) -> DaskclustError | None:
-    """Return the error for a missing file or package (version) of this process, or None."""
+    """Return the error if a file or package is missing in this process, or None."""
     if isinstance(error, _UNSEEN):
         verb = "may not read" if isinstance(error, PermissionError) else "does not see"
         return unseen(f"a file ({reason_of(error)})", verb=verb)
@@ -78,7 +78,7 @@ def lacking(error: Exception) -> DaskclustError | None:
 T = TypeVar("T")
 
 #: Errors that a retry cannot fix.
-_LASTING = (
+_PERMANENT = (
     ArithmeticError,
     AssertionError,
     AttributeError,
@@ -100,33 +100,33 @@ _LASTING = (
 #: Errors of a worker that cannot reach a file.
 _UNSEEN = (FileNotFoundError, NotADirectoryError, PermissionError)
 #: Errors of the operating system that a retry cannot fix: full disk, read-only, name too long.
-_LASTING_NUMBERS = {
+_PERMANENT_NUMBERS = {
     getattr(errno, name)
     for name in ("ENOSPC", "EDQUOT", "EROFS", "ENAMETOOLONG")
     if hasattr(errno, name)
 }
-#: HTTP status codes that allow a retry, among those of client errors.
-_TRY_AGAIN = (408, 425, 429)
+#: HTTP status codes of client errors after which a request is retried.
+_RETRY_STATUS = (408, 425, 429)
 #: Maximum pause between two attempts, in seconds.
-_LONGEST = 30.0
-#: Number of GDAL's retries of a request, and seconds between them.
+_MAX_PAUSE = 30.0
+#: Number of retries of a request by GDAL, and seconds between retries.
 _GDAL_RETRIES, _GDAL_DELAY = 2, 1
 
 
 def is_passing(error: BaseException) -> bool:
     """Return True if a retry of a read may fix an error.
 
-    Libraries that read from networks have their own errors, many of them derived only from
-    ``Exception``.  Unknown errors are therefore retried.
+    Network libraries have their own errors, many of which are derived only from ``Exception``.
+    Therefore unknown errors are retried.
     """
     if not isinstance(error, Exception):
         return False
-    if isinstance(error, OSError) and error.errno in _LASTING_NUMBERS:
+    if isinstance(error, OSError) and error.errno in _PERMANENT_NUMBERS:
         return False
     status = getattr(error, "status", None)
-    if isinstance(status, int) and 400 <= status < 500 and status not in _TRY_AGAIN:
+    if isinstance(status, int) and 400 <= status < 500 and status not in _RETRY_STATUS:
         return False
-    return not isinstance(error, _LASTING)
+    return not isinstance(error, _PERMANENT)
 
 
 @dataclass(frozen=True)
@@ -160,13 +160,13 @@ class Retries:
         return Retrying(
             retry=retry_if_exception(is_passing),
             stop=stop if self.timeout is None else stop | stop_after_delay(2 * self.timeout),
-            wait=wait_exponential(multiplier=self.backoff, max=_LONGEST),
+            wait=wait_exponential(multiplier=self.backoff, max=_MAX_PAUSE),
             retry_error_callback=give_up,
             reraise=True,
         )
 
 
-#: No retries: for other operations than reads, or if a caller retries.
+#: No retries: for operations other than reads, and if the caller retries.
 NEVER_AGAIN = Retries()
 
 
@@ -223,7 +223,7 @@ def _chunk_description(key: Any, graph: Mapping[Any, Any]) -> str:
 
 
 def reason_of(error: BaseException) -> str:
-    """Return the error as text; if a library wraps an error, the wrapped error names the file."""
+    """Return the text of an error, or of the innermost error that a library has wrapped."""
     cause: BaseException = error
     for _ in range(8):
         if cause.__cause__ is None:
@@ -264,7 +264,7 @@ def unwritten(message: str, cause: Exception) -> StoreError:
 
 
 def patience_of_gdal(timeout: float | None) -> AbstractContextManager[Any]:
-    """Make GDAL, if it is imported, retry requests and time out if a server sends no data."""
+    """Set retries and time limits of GDAL, if it is imported."""
     rasterio = sys.modules.get("rasterio")
     if rasterio is None or timeout is None:
         return nullcontext()

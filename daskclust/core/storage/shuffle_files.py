@@ -1,4 +1,4 @@
-"""Temporary files of rows, written block by block and read group by group."""
+"""Temporary files of rows, which are written by block and read by group."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _MAGIC = b"dcrows01"
 
 
 def remove_remains(base: Path | str | None = None) -> Path | None:
-    """Remove files of killed processes in a temporary folder; return the folder if it is local."""
+    """Remove files of killed processes in a temporary folder, and return a local folder."""
     path = local_path(_default(base))
     if path is not None:
         with _writable(base):
@@ -90,7 +90,7 @@ def temporary_folder(base: Path | str | None = None) -> Iterator[str]:
 
 
 class TemporaryFolder:
-    """A folder for lazy results, removed with its last reference; pickled copies do not count.
+    """Folder for lazy results.  It is removed with the last reference; pickled copies do not count.
 
     >>> folder = TemporaryFolder.beside(None)
     >>> Path(folder.make("rows")).is_dir(), folder.has("labels")
@@ -106,12 +106,12 @@ class TemporaryFolder:
 
     @staticmethod
     def for_one(checkpoint: Any) -> AbstractContextManager[None]:
-        """Lock the folder next to a checkpoint; FileExistsError if another fit has it."""
+        """Lock the folder next to a checkpoint; raise FileExistsError if another fit uses it."""
         return reserved(_rows_folder(checkpoint))
 
     @classmethod
     def beside(cls, checkpoint: Any) -> TemporaryFolder:
-        """Return the folder of a fit: next to its checkpoint, so that a resumed fit can use it."""
+        """Return the folder of a fit, next to its checkpoint so that a resumed fit can use it."""
         for path in _rows_folder(checkpoint):
             remove_stale(path)
             return cls(path, is_own=False)
@@ -120,8 +120,8 @@ class TemporaryFolder:
             base.mkdir(parents=True, exist_ok=True)
         return cls(hidden_sibling(base / "daskclust-rows", "partial"))
 
-    def make(self, part: str) -> str:
-        folder = self.path / part
+    def make(self, name: str) -> str:
+        folder = self.path / name
         if self._end is None:
             self._end = weakref.finalize(self, discard, self.path)
         with naming(folder):
@@ -129,7 +129,7 @@ class TemporaryFolder:
         return str(folder)
 
     def take(self) -> TemporaryFolder:
-        """Return the folder under a unique name, to which no later fit writes."""
+        """Rename the folder to a unique name, to which no later fit writes."""
         if self._is_own:
             return self
         moved = TemporaryFolder(hidden_sibling(self.path, "partial"))
@@ -139,11 +139,11 @@ class TemporaryFolder:
             self._end.detach()
         return moved
 
-    def has(self, part: str) -> bool:
-        return (self.path / part).is_dir()
+    def has(self, name: str) -> bool:
+        return (self.path / name).is_dir()
 
-    def drop(self, part: str) -> None:
-        discard(self.path / part)
+    def drop(self, name: str) -> None:
+        discard(self.path / name)
 
     def remove(self) -> None:
         if self._end is not None:
@@ -161,17 +161,17 @@ def _rows_folder(checkpoint: Any) -> list[Path]:
 
 @dataclass(frozen=True)
 class GroupedRows:
-    """Records of rows in the files of a folder, from which the rows of one group are read.
+    """Records of rows in the files of a folder, of which tasks read one group.
 
     A part is a block of rows in one file, which is written atomically.  Tasks write parts and read
-    groups in any order, on any worker that reaches the folder.  Writing a part twice is harmless.
+    groups in any order, on any worker that can access the folder.  A part may be written twice.
     """
 
     folder: str
     dtype: np.dtype[Any]
 
     def write(self, part: int, groups: Ints, records: NDArray[Any]) -> None:
-        """Write the records of the block that starts at row `part`, sorted by group, then row."""
+        """Write the records of the block that starts at row `part`, sorted by group and row."""
         order = np.argsort(groups, kind="stable")
         present, first = np.unique(groups[order], return_index=True)
         bounds = np.concatenate([first, [len(order)]]).astype("<i8")
@@ -192,7 +192,7 @@ class GroupedRows:
                 file.write(piece.view(np.uint8).data)
 
     def read(self, parts: Sequence[int], group: int) -> NDArray[Any]:
-        """Return the records of one group in a single array, by parts in the given order."""
+        """Return the records of one group in one array, in the order of `parts`."""
         ranges = [(self._location(part), *self._bounds(part, group)) for part in parts]
         out = np.empty(sum(count for _, _, count in ranges), self.dtype)
         n_read = 0
@@ -215,7 +215,8 @@ class GroupedRows:
         magic, n_groups, _ = _HEAD.unpack(self._range(location, 0, _HEAD.size))
         if magic != _MAGIC:
             raise StoreError(
-                f"{redact(location)!r} is not a file of rows: it is damaged or was changed."
+                f"{redact(location)!r} must be a file of rows, got a damaged or changed file. Run "
+                "the fit again, and do not change temporary files."
             )
         index = self._range(location, _HEAD.size, 8 * (2 * n_groups + 1))
         present, bounds = np.split(np.frombuffer(index, "<i8"), [n_groups])
@@ -243,7 +244,7 @@ class GroupedRows:
 
 
 class Spill:
-    """A temporary folder for rows in `base` (path or URL), created when needed and then removed."""
+    """Temporary folder for rows in `base` (path or URL), which is removed after use."""
 
     def __init__(self, base: Any) -> None:
         if base is not None and not isinstance(base, str | os.PathLike):
@@ -262,12 +263,12 @@ class Spill:
         self._stack.close()
 
     def check(self) -> None:
-        """Raise StoreError or ValueError if the folder cannot be written; leaves no files."""
+        """Raise StoreError or ValueError if the folder cannot be written; no files remain."""
         with temporary_folder(self.base) as folder, _writable(self.base):
             if local_path(folder) is None:
                 write_whole(f"{folder}/0.rows", b"", check=lambda: None)
 
     def store(self, record: np.dtype[Any]) -> GroupedRows:
-        """Return a new store in a new folder; the previous one is removed."""
+        """Return a store in a new folder, and remove the previous folder."""
         self._stack.close()
         return GroupedRows(self._stack.enter_context(temporary_folder(self.base)), record)

@@ -1,4 +1,4 @@
-"""Check in each process that Zarr arrays and files of tasks equal those that the client opened.
+"""Checks in each process that Zarr arrays and files equal those that the client opened.
 
 Zarr returns fill values for chunks without a file, and creates folders when it writes.  So a wrong
 path would not be noticed.  Each process therefore compares every Zarr array once, before the first
@@ -37,7 +37,7 @@ from daskclust.core.storage.retry import Retries, persistently, unseen, unwritte
 from daskclust.exceptions import MemoryPlanError, StoreError
 
 #: Maximum number of chunks of an array whose files the client lists.
-_MOST_LISTED = 2**20
+_MAX_LISTED = 2**20
 #: Bytes of the header of a Blosc chunk.  The header ends with the length of the chunk.
 _BLOSC_HEADER = 16
 
@@ -87,22 +87,24 @@ def _is_blosc(array: zarr.Array) -> bool:
 
 def _ranges(selection: Any, shape: tuple[int, ...]) -> list[range] | None:
     """Return the indices of a selection along each axis, or None if it is not made of slices."""
-    parts = selection if isinstance(selection, tuple) else (selection,)
-    if len(parts) > len(shape) or not all(isinstance(part, slice) for part in parts):
+    slices = selection if isinstance(selection, tuple) else (selection,)
+    if len(slices) > len(shape) or not all(isinstance(axis_slice, slice) for axis_slice in slices):
         return None
-    parts += (slice(None),) * (len(shape) - len(parts))
-    ranges = [range(*part.indices(size)) for part, size in zip(parts, shape, strict=True)]
+    slices += (slice(None),) * (len(shape) - len(slices))
+    ranges = [
+        range(*axis_slice.indices(size)) for axis_slice, size in zip(slices, shape, strict=True)
+    ]
     return (
         ranges if all(axis_range.step == 1 and len(axis_range) for axis_range in ranges) else None
     )
 
 
-def _touched(wanted: list[range], sizes: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+def _touched(ranges: list[range], sizes: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
     """Yield the grid positions of the chunks that overlap the wanted ranges."""
     return product(
         *(
             range(axis_range.start // size, -(-axis_range.stop // size))
-            for axis_range, size in zip(wanted, sizes, strict=True)
+            for axis_range, size in zip(ranges, sizes, strict=True)
         )
     )
 
@@ -113,7 +115,7 @@ def stored_chunks(array: zarr.Array) -> NDArray[np.bool_] | None:
     The folder is listed.  Return None for other stores, and for more than a million chunks.
     """
     grid = _grid(array)
-    if grid is None or np.prod(grid[2], dtype=float) > _MOST_LISTED:
+    if grid is None or np.prod(grid[2], dtype=float) > _MAX_LISTED:
         return None
     folder, _, counts = grid
     names: set[str] = set()
@@ -129,7 +131,7 @@ def stored_chunks(array: zarr.Array) -> NDArray[np.bool_] | None:
 
 
 def _some_files(array: zarr.Array, numbers: NDArray[np.intp]) -> list[str]:
-    """Return local files of some of these chunks or shards, including the first and the last."""
+    """Return local files of a sample of the chunks or shards, with the first and the last."""
     grid = _grid(array)
     if grid is None:
         return []
@@ -148,9 +150,9 @@ def _some_files(array: zarr.Array, numbers: NDArray[np.intp]) -> list[str]:
 #: Arrays that this process has checked: metadata, list of chunks and sampled bytes.
 _seen: set[tuple[str, bytes | None, str | None]] = set()
 #: Maximum bytes of the list of chunks that is pickled with an array; longer lists are omitted.
-_MOST_PACKED = 2**16
+_MAX_PACKED = 2**16
 #: Maximum bytes of metadata; larger files are considered damaged.
-_MOST_METADATA = 2**26
+_MAX_METADATA = 2**26
 #: Maximum number of chunks of an array; a graph of more chunks does not fit in memory.
 MOST_CHUNKS = 2**24
 #: Errors of readers and codecs for damaged bytes; a `ValueError` has a clear message already.
@@ -164,7 +166,7 @@ _DAMAGED = (
     TypeError,
 )
 #: Positions in a file where bytes are compared, bytes per position, and number of chunk files.
-_PLACES, _SAMPLE, _SAMPLED = 5, 4096, 16
+_POSITIONS, _SAMPLE, _SAMPLED = 5, 4096, 16
 _METADATA = {2: ".zarray", 3: "zarr.json"}
 
 
@@ -175,9 +177,9 @@ def metadata_digest(array: zarr.Array) -> str | None:
         # Opening the store would create its folder.
         try:
             file = Path(array.store.root) / name
-            if file.stat().st_size > _MOST_METADATA:
+            if file.stat().st_size > _MAX_METADATA:
                 raise ValueError(
-                    f"{str(file)!r} must have at most {_MOST_METADATA} bytes of metadata, got "
+                    f"{str(file)!r} must have at most {_MAX_METADATA} bytes of metadata, got "
                     f"{file.stat().st_size}; the store is damaged."
                 )
             content = file.read_bytes()
@@ -234,7 +236,7 @@ class SeenFiles:
 
 
 def _fingerprint(path: str) -> tuple[int, str]:
-    """Return the size of a file, and a digest of bytes at its start, its end and in between."""
+    """Return the size of a file, and a digest of bytes at several positions."""
     status = os.stat(path)
     return status.st_size, _content_digest(path, status.st_size, status.st_mtime_ns)
 
@@ -243,18 +245,18 @@ def _fingerprint(path: str) -> tuple[int, str]:
 def _content_digest(path: str, size: int, changed: int) -> str:
     sha = hashlib.sha256()
     with open(path, "rb", buffering=0) as file:
-        for i in range(_PLACES):
-            file.seek(max(0, size - _SAMPLE) * i // (_PLACES - 1))
+        for i in range(_POSITIONS):
+            file.seek(max(0, size - _SAMPLE) * i // (_POSITIONS - 1))
             sha.update(file.read(_SAMPLE))
     return sha.hexdigest()
 
 
 class StoredArray:
-    """Zarr array in tasks, which raises an error if a process sees another array.
+    """Zarr array in tasks, which raises an error if a process reads another array.
 
     Each process reads the metadata once, and again for each block that is written or has only
     fill values.  If the array is in a local folder, a process that receives it also lists the files
-    once, and reads bytes of 16 of them.
+    once, and reads bytes of 16 files.
     """
 
     def __init__(self, array: zarr.Array, retries: Retries | None = None) -> None:
@@ -272,7 +274,7 @@ class StoredArray:
         name = f"{array.store!r} {array.path} {self.digest}"
         self.key = hashlib.sha256(name.encode()).hexdigest()
         self._pickled: bytes
-        #: In a process that received the array: the client's list of chunks, packed.
+        #: Packed list of chunks of the client, in a process that received the array.
         self._listed: bytes | None = None
         self._some: SeenFiles | None = None
         store = array.store
@@ -280,8 +282,8 @@ class StoredArray:
         self._archive = SeenFiles(archive)
 
     def __getstate__(self) -> dict[str, Any]:
-        own = {"array", "_list", "_sample"}
-        state = {name: value for name, value in self.__dict__.items() if name not in own}
+        not_pickled = {"array", "_list", "_sample"}
+        state = {name: value for name, value in self.__dict__.items() if name not in not_pickled}
         # Unpickled on first use: otherwise a worker without the archive or a package would exit.
         state.setdefault("_pickled", cloudpickle.dumps(self.array))
         return {**state, "_listed": self._list, "_some": self._sample}
@@ -306,7 +308,7 @@ class StoredArray:
         if mask is None:
             return None
         packed = zlib.compress(np.packbits(mask).tobytes())
-        return packed if len(packed) <= _MOST_PACKED else None
+        return packed if len(packed) <= _MAX_PACKED else None
 
     @cached_property
     def _sample(self) -> SeenFiles | None:
@@ -316,7 +318,7 @@ class StoredArray:
         return SeenFiles(_some_files(self.array, np.flatnonzero(_unpacked(self._list))))
 
     def compare(self) -> None:
-        """Raise StoreError if this process sees another array, or lacks chunks of the client."""
+        """Raise StoreError if this process reads another array, or if chunks are missing."""
         self._archive.check()
         self._check_metadata()
         mine = None if self._listed is None else stored_chunks(self.array)
@@ -378,12 +380,12 @@ class StoredArray:
         )
 
     def _selection_name(self, selection: Any) -> str:
-        parts = selection if isinstance(selection, tuple) else (selection,)
+        indices = selection if isinstance(selection, tuple) else (selection,)
         shown = (
-            f"{part.start or 0}:{'' if part.stop is None else part.stop}"
-            if isinstance(part, slice)
-            else str(part)
-            for part in parts
+            f"{index.start or 0}:{'' if index.stop is None else index.stop}"
+            if isinstance(index, slice)
+            else str(index)
+            for index in indices
         )
         return f"{self.name!r} at [{', '.join(shown)}]"
 

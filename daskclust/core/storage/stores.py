@@ -1,4 +1,4 @@
-"""Open Zarr stores, and read the attributes that describe values."""
+"""Opening of Zarr stores, and attributes that describe values."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from daskclust.core.storage.stored_array import StoredArray
 T = TypeVar("T")
 
 #: Stores on this machine, whose errors are not temporary.
-_AT_HAND = (LocalStore, MemoryStore, ZipStore)
+_LOCAL_STORES = (LocalStore, MemoryStore, ZipStore)
 
 
 def forget_listings(store: Store) -> None:
@@ -61,7 +61,7 @@ _NEEDS = (
     "URLs need the fsspec package of their protocol, for example s3fs for s3:// or aiohttp for "
     "https://."
 )
-_PLAIN_STORES = (*_AT_HAND, FsspecStore)
+_PLAIN_STORES = (*_LOCAL_STORES, FsspecStore)
 
 
 def local_path(store: object) -> Path | None:
@@ -76,7 +76,7 @@ def local_path(store: object) -> Path | None:
     return None if "://" in store or "::" in store else Path(store).absolute()
 
 
-def check_protocol(place: object) -> None:
+def check_protocol(target: object) -> None:
     """Raise ValueError for a URL that can only be read, before any computation.
 
     >>> check_protocol("s3://bucket/map.zarr")
@@ -84,17 +84,17 @@ def check_protocol(place: object) -> None:
     Traceback (most recent call last):
     ValueError: 'https://host/map.zarr' must not be on a web server, which can only be read. ...
     """
-    if isinstance(place, zarr.storage.StorePath):
-        place = place.store
-    if isinstance(place, str):
+    if isinstance(target, zarr.storage.StorePath):
+        target = target.store
+    if isinstance(target, str):
         # Protocols may be chained, as in simplecache::https://...
-        protocols = {link.partition("://")[0] for link in place.split("::") if "://" in link}
+        protocols = {link.partition("://")[0] for link in target.split("::") if "://" in link}
     else:
-        protocol = getattr(getattr(place, "fs", None), "protocol", ())
+        protocol = getattr(getattr(target, "fs", None), "protocol", ())
         protocols = {protocol} if isinstance(protocol, str) else set(protocol)
     if _READ_ONLY.intersection(map(str.lower, protocols)):
         raise ValueError(
-            f"{redact(place)!r} must not be on a web server, which can only be read. Write to a "
+            f"{redact(target)!r} must not be on a web server, which can only be read. Write to a "
             "local path or an object store (such as s3://), and upload the result."
         )
 
@@ -102,7 +102,7 @@ def check_protocol(place: object) -> None:
 def open_store(store: Any) -> zarr.Group | zarr.Array:
     """Open `store` for reading; local paths become absolute for workers in other directories.
 
-    An unfinished group of a writer that was stopped raises ValueError.
+    An incomplete group, whose writer was stopped, raises ValueError.
     """
     if isinstance(store, zarr.Group | zarr.Array):
         node: zarr.Group | zarr.Array = store
@@ -143,7 +143,7 @@ def _open(target: Any, mode: Any) -> zarr.Group | zarr.Array:
 
 
 def _read(call: Callable[[], T], name: str) -> T:
-    """Read metadata with retries; a damaged archive is not read again."""
+    """Read metadata with retries, except for a damaged archive."""
 
     def attempt() -> T | BadZipFile:
         try:
@@ -162,9 +162,9 @@ def at_url(url: str, *, read_only: bool = False) -> FsspecStore:
     return FsspecStore.from_url(url, storage_options=url_options(url), read_only=read_only)
 
 
-def url_options(place: str) -> dict[str, Any]:
+def url_options(target: str) -> dict[str, Any]:
     """Return fsspec's options for a time limit of HTTP requests."""
-    protocols = {"http", "https"}.intersection(re.split("::|://", place))
+    protocols = {"http", "https"}.intersection(re.split("::|://", target))
     if not protocols:
         return {}
     try:
@@ -178,7 +178,7 @@ def url_options(place: str) -> dict[str, Any]:
 
 @contextmanager
 def opening_errors(store: Any) -> Iterator[None]:
-    """Add the store and a remedy to errors of opening it, without credentials."""
+    """Add the store (without credentials) and a remedy to errors of opening it."""
     try:
         yield
     except FileNotFoundError as error:  # the message of Zarr names no store
@@ -232,7 +232,7 @@ def arrays_of(group: zarr.Group) -> dict[str, zarr.Array]:
 
 
 def array_of(group: zarr.Group, name: str) -> zarr.Array | None:
-    """Open one array of a group, or return None; errors are like those of :func:`arrays_of`."""
+    """Open one array of a group, or return None if it is missing."""
     with opening_errors(group.store):
         node = _read(lambda: group.get(name), repr(redact(group.store)))
         if not isinstance(node, zarr.Array):
@@ -251,7 +251,7 @@ def _check_attributes(node: zarr.Group | zarr.Array) -> None:
 def stamp(files: StoredArray | Sequence[Path]) -> str | None:
     """Return a digest of names, sizes and times of local files, such as the files of an array.
 
-    Return None without files.  The cost is one file status each, about 100 000 per second.
+    Return None if there are no files.  About 100 000 files per second are checked.
     """
     if isinstance(files, StoredArray):
         store = files.store

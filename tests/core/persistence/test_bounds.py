@@ -88,7 +88,7 @@ def test_many_changed_models(models: Path, part: int) -> None:
         ("GaussianMixture", {"covariances_": np.zeros((3, 4))}, "must have positive variances"),
         ("GaussianMixture", {"covariances_": np.ones((3, 4))}, "contradicts itself"),
         ("GaussianMixture", {"weights_": np.zeros(3)}, "weights_ must sum to 1, got a sum of 0"),
-        ("KMeans", {"_centers": np.full((3, 4), 1e160)}, "holds values beyond"),
+        ("KMeans", {"_centers": np.full((3, 4), 1e160)}, "must not have values beyond"),
         (
             "SemiSupervisedKMeans",
             {"cluster_classes_": [0, 1, 99]},
