@@ -1,16 +1,16 @@
-"""The register-tiled inner loop of every nearest-center search, emitted.
+"""Emitted inner loop of the nearest-center search, in tiles of vector registers.
 
 Scores ``const_k + x . panel_k`` of :data:`ROWS` rows against a panel of centers are kept in vector
 registers, with centers as SIMD lanes: each feature of a row is broadcast and multiplied into all
-centers of the panel at once.  A row's score never depends on which rows are its neighbors.
+centers of the panel at once.  The score of a row does not depend on the other rows of the tile.
 
-Panels are (q, width) blocks of ``-2 c``, one center a column; ``consts`` holds ``|c|^2``, infinity
-for the padding.
+Panels are (q, width) blocks of ``-2 c`` with one center per column.  ``consts`` are ``|c|^2``, and
+infinity for padding.
 
-Where values are missing, the score is ``sum_j o_j c_j^2 - 2 x.c`` with o_j = 1 where the row has a
-value and x_j = 0 where it has not.  For each four features and each of the 16 ways in which they
-may be there, tables hold the sum of ``c^2`` of every center; so the whole score takes 1.25 times
-the arithmetic of a complete row.
+For rows with missing values, the score is ``sum_j o_j c_j^2 - 2 x.c``.  Here o_j is 1 for an
+observed value and 0 for a missing value, and x_j is 0 for a missing value.  Tables contain the sums
+of ``c^2`` of each center for groups of four features, and for the 16 patterns of observed values in
+a group.  So a score takes 1.25 times the arithmetic of a complete row.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ from daskclust.core.kernels.nearest._simd import (
 #: For a type checker, an intrinsic has the arguments of the function that emits it.
 _emitted: Any = intrinsic
 
-#: Scores of a row that are compared at a time, on any processor.
+#: Number of scores of a row that are compared together, on all processors.
 GROUP = 32
-#: Rows of a register tile: 2 * ROWS accumulators and the centers must fit the registers.
+#: Number of rows of a register tile: 2 * ROWS accumulators and the centers must fit the registers.
 ROWS: int = 8 if LANE_BYTES == 64 else 4
-#: Rows of a tile of one vector of centers: so many sums are under way at once.
+#: Number of rows of a register tile with one vector of centers: that many sums run in parallel.
 LONG_ROWS = 8
-#: Ways in which four features may be there.
+#: Number of patterns of observed values of four features.
 WAYS = 16
 #: Bytes of the half-width vectors used for very few centers.
 NARROW_BYTES: int = max(LANE_BYTES // 2, 16)
@@ -61,7 +61,7 @@ NARROW_BYTES: int = max(LANE_BYTES // 2, 16)
 def tile_scores(
     builder: Any, rows: Any, first: Any, q: Any, panel: Any, initial: list[list[Any]]
 ) -> list[list[Any]]:
-    """Emit the loop over features, on top of ``initial``; return the scores, [row][vector]."""
+    """Emit the loop that adds features to ``initial``; return the scores, [row][vector]."""
     n_rows, n_vectors, vector = len(initial), len(initial[0]), initial[0][0].type
     lanes = vector.count
     starts = [
@@ -108,7 +108,7 @@ def _two_lowest(builder: Any, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ..
 
 
 def _lowest_lanes(builder: Any, rows: list[Any], lows: list[tuple[Any, ...]]) -> list[Any]:
-    """Emit, for each row, which lanes hold its smallest number."""
+    """Emit masks of the lanes that contain the smallest number of each row."""
     vector = rows[0].type
     equal = []
     for r, row in enumerate(rows):
@@ -122,10 +122,10 @@ def _lowest_lanes(builder: Any, rows: list[Any], lows: list[tuple[Any, ...]]) ->
 def _from_tables(
     builder: Any, bits: Any, out: Any, n_bytes: Any, table: Any, consts: Any, n_rows: int
 ) -> list[list[Any]]:
-    """Emit the loop over the rows' bits; return the constants of the scores, [row][vector].
+    """Emit the loop over the bits of rows; return the constants of the scores, [row][vector].
 
-    ``bits`` (T, n_bytes) has one for each value that is there; ``table`` (2 n_bytes, WAYS,
-    width); ``consts``, added to all rows, is infinite for the padding.
+    ``bits`` (T, n_bytes) has a bit for each observed value.  ``table`` is (2 n_bytes, WAYS, width).
+    ``consts`` are added to all rows, and are infinite for padding.
     """
     vector, n_vectors = consts[0].type, len(consts)
     width = const(n_vectors * vector.count)
@@ -152,7 +152,7 @@ def _from_tables(
 
 
 class _Panel:
-    """The panel that an intrinsic scores, and the rows: its arguments, unpacked."""
+    """Unpacked arguments of an intrinsic: the panel that it scores, and the rows."""
 
     def __init__(self, context: Any, builder: Any, signature: Any, args: Any) -> None:
         def pointer(i: int) -> Any:
@@ -196,10 +196,10 @@ class _Panel:
 def lower_minima(
     builder: Any, scores: list[list[Any]], number: Any, is_first: Any, minima: list[Any], out: Any
 ) -> None:
-    """Emit the fold of a panel's scores into the running minima of its rows, from ``out`` on.
+    """Emit the update of the running minima of rows by the scores of a panel.
 
-    ``minima`` point to the smallest scores, the second smallest, and the vector numbers of
-    the smallest.  The first panel starts them.
+    ``minima`` point to the smallest scores, the second smallest scores, and the vector numbers of
+    the smallest scores, from row ``out`` on.  The first panel initializes them.
     """
     n_vectors, vector = len(scores[0]), scores[0][0].type
     lanes = vector.count
@@ -229,12 +229,12 @@ def lower_minima(
 
 
 def _make_score(lane_bytes: int, n_vectors: int, n_rows: int, *, tail: bool = False) -> Any:
-    """Make the intrinsic that folds one panel into the running minima of some rows.
+    """Create the intrinsic that updates the running minima of rows by one panel.
 
-    Its arguments: rows (n, q), first row, panels (P, q, width), consts (P, width), panel number,
-    for each row of a tile and lane the minima (T, lanes), then the row of the tile to begin with;
-    bits (T, bytes) and tables (P, 2 bytes, WAYS, width) where values are missing, else None twice.
-    A ``tail`` is the one panel after all others, without the axis P, given its vector number.
+    Its arguments are: rows (n, q), first row, panels (P, q, width), consts (P, width), panel
+    number, three arrays of minima (T, lanes), and the first row of the tile.  Then follow bits (T,
+    bytes) and tables (P, 2 bytes, WAYS, width) if values may be missing, else None twice.  A
+    ``tail`` is the last panel, without the axis P, and with its vector number.
     """
 
     @intrinsic
@@ -263,10 +263,10 @@ def _make_score(lane_bytes: int, n_vectors: int, n_rows: int, *, tail: bool = Fa
 
 
 def keep_lowest(builder: Any, scores: list[list[Any]], outputs: list[Any], out: Any) -> None:
-    """Emit the two smallest scores of some rows, and the center of the smallest, to outputs.
+    """Emit the stores of the two smallest scores of rows, and of the center of the smallest.
 
-    Of equal scores the lowest center wins, and the second equals the first, so the caller sees
-    a gap of 0 and settles the tie itself.
+    If scores are equal, the lowest center wins.  Then the second score equals the first, so the
+    caller finds a difference of 0, and decides exactly.
     """
     n_rows, n_vectors, lanes = len(scores), len(scores[0]), scores[0][0].type.count
     pairs = [tuple(row) for row in scores]
@@ -282,7 +282,7 @@ def keep_lowest(builder: Any, scores: list[list[Any]], outputs: list[Any], out: 
     equal = [_lowest_lanes(builder, list(rows), found) for rows in zip(*scores, strict=True)]
     for r, of_row in enumerate(zip(*equal, strict=True)):
         bits = const(1 << lanes * n_vectors, I64)
-        # A row of NaN has no equal lane: center 0 then, never an address outside.
+        # A row of NaN has no equal lane.  Its center is 0, so that no address is out of range.
         for v, is_low in enumerate(of_row):
             some = builder.zext(builder.bitcast(is_low, ir.IntType(lanes)), I64)
             bits = builder.or_(bits, builder.shl(some, const(v * lanes)))
@@ -292,10 +292,10 @@ def keep_lowest(builder: Any, scores: list[list[Any]], outputs: list[Any], out: 
 
 
 def _make_few(lane_bytes: int, n_vectors: int, n_rows: int) -> Any:
-    """Make the intrinsic for centers that fit one panel: scores and minima of rows in one go.
+    """Create the intrinsic for centers that fit one panel: it scores rows and finds the minima.
 
-    Its arguments are those of :func:`_make_score`, but the outputs smallest score, second smallest
-    and center (T,).
+    Its arguments are as in :func:`_make_score`.  The outputs are the smallest score, the second
+    smallest score and the center (T,).
     """
 
     @intrinsic
@@ -317,12 +317,12 @@ def _make_few(lane_bytes: int, n_vectors: int, n_rows: int) -> Any:
 
 
 def _make_lowest(*, beyond: bool = False) -> Any:
-    """Make the reduction of running minima to smallest and second smallest score, and center.
+    """Create the intrinsic that reduces running minima to two smallest scores and a center.
 
-    Its arguments are those of the intrinsics above.  The center of a lane is ``index * lanes +
-    lane``; of equal scores the lowest center wins, however wide the vectors are.  ``beyond``: of
-    what is left without the nearest center.  Its lane keeps the second smallest score alone: where
-    that is the smallest here, the second is equal or less, and the center another one.
+    Its arguments are as in the intrinsics above.  The center of a lane is ``index * lanes + lane``.
+    If scores are equal, the lowest center wins, for any width of the vectors.  With ``beyond``, the
+    nearest center is excluded, and its lane has only the second smallest score.  If this score is
+    the smallest, the second result may be too small, and the center may be wrong.
     """
 
     @intrinsic
@@ -367,7 +367,7 @@ def _make_lowest(*, beyond: bool = False) -> Any:
             def lower(a: tuple[Any, ...], b: tuple[Any, ...]) -> tuple[Any, ...]:
                 return (builder.select(builder.icmp_signed("<", a[0], b[0]), a[0], b[0]),)
 
-            # A row of NaN has no such lane: center 0 then, never an address outside.
+            # A row of NaN has no such lane.  Its center is 0, so that no address is out of range.
             kept = [
                 builder.select(
                     builder.icmp_signed("==", center, none), ir.Constant(codes, [0] * lanes), center
@@ -382,22 +382,22 @@ def _make_lowest(*, beyond: bool = False) -> Any:
     return lowest
 
 
-#: Centers that fit half a vector register, a whole one, or two.
+#: Intrinsics for centers that fit half a vector register, one, or two.
 few_narrow = _make_few(NARROW_BYTES, 1, LONG_ROWS)
 few_wide = _make_few(LANE_BYTES, 1, LONG_ROWS)
 few_pair = _make_few(LANE_BYTES, 2, ROWS)
-#: Panels of one vector of centers, of two (the fastest a center), and of the half vector
-#: that a few centers beyond the last whole panel need.
+#: Intrinsics for panels of one vector of centers, of two vectors (the fastest per center), and of
+#: half a vector for a few centers after the last complete panel.
 score_wide = _make_score(LANE_BYTES, 1, LONG_ROWS)
 score_pair = _make_score(LANE_BYTES, 2, ROWS)
 score_tail = _make_score(NARROW_BYTES, 1, LONG_ROWS, tail=True)
-#: Of ROWS rows of a tile the nearest center, and the next one.
+#: Intrinsics that find the nearest center, and the next one, of ROWS rows of a tile.
 lowest_in_rows = _make_lowest()
 next_in_rows = _make_lowest(beyond=True)
 
 
 def _groups(builder: Any) -> tuple[Any, ir.VectorType, list[int]]:
-    """Return a function that loads the vectors of a group, their type, and their places."""
+    """Return a function that loads the vectors of a group, their type, and their positions."""
     lanes = LANE_BYTES // 4
     vector = vector_type(types.float32, LANE_BYTES)
     offsets = [at * lanes for at in range(GROUP // lanes)]
@@ -411,7 +411,7 @@ def _groups(builder: Any) -> tuple[Any, ir.VectorType, list[int]]:
 
 @_emitted
 def lane_minima(typingctx, scores, i, lows):
-    """``lows[l] = min(scores[i, l::GROUP])``; NaN does not count. Rows are whole groups."""
+    """Emit ``lows[l] = min(scores[i, l::GROUP])`` without NaN.  Rows consist of complete groups."""
     require_contiguous(scores, lows)
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:

@@ -37,8 +37,8 @@ def _lane_bytes() -> int:
 
 
 LANE_BYTES: int = _lane_bytes()
-#: Number of partial sums of a sum along a row, in float64, on all processors: another number would
-#: round differently, and workers with different processors would disagree.
+#: Number of partial sums of a float64 sum along a row, on all processors.  Another number would
+#: round differently, so results would depend on the processor.
 SUM_LANES = 8
 
 
@@ -132,9 +132,9 @@ def fold_rows(
 ) -> list[tuple[Any, ...]]:
     """Emit the reduction of the lanes of several rows; the result has one lane per row, in order.
 
-    A row has one or more vectors, which ``merge`` combines with those of the other half of its
-    lanes.  Two rows are combined into vectors of full width, so that no lane is idle.  The vectors
-    already have ``held`` rows.  If there are more rows than lanes, several vectors remain.
+    ``merge`` combines the vectors of a row with the vectors of the other half of its lanes.  Two
+    rows are combined into vectors of full width, so that no lane is idle.  The vectors already have
+    ``held`` rows.  If there are more rows than lanes, several vectors remain.
     """
     lanes = rows[0][0].type.count
     if held == lanes:
@@ -165,7 +165,7 @@ def store_rows(builder: Any, found: Sequence[Any], n_rows: int, pointer: Any, at
 
 
 class Lanes:
-    """Loads and stores of one vector, whole or masked at the end of a row."""
+    """Loads and stores of one vector, which is complete or masked at the end of a row."""
 
     def __init__(self, builder: Any, mask: Any = None) -> None:
         self.builder = builder

@@ -1,8 +1,8 @@
 """Compiled loops over tiles of the rows of a block, which contain the emitted code.
 
-A tile is scored against all centers while it is in the first-level cache.  Then its doubtful rows
-are decided exactly, and its rows are summed or measured.  Each loop contains one kind of vector
-code, because LLVM runs out of registers otherwise.
+A tile is scored against all centers while it is in the first-level cache.  Then the doubtful rows
+of the tile are decided exactly, and its rows are summed or measured.  Each loop contains one kind
+of vector code, because LLVM runs out of registers otherwise.
 
 A call passes an array as nine numbers, so a call with all arrays of a tile takes as long as ten
 rows with few features.  Code for each tile is therefore inlined into the loop and counts no
@@ -46,7 +46,7 @@ from daskclust.core.kernels.nearest.row_loops import (
     row_distance,
 )
 
-#: Layouts of centers: one half-width vector, one vector, two, panels of one, panels of two.
+#: Layouts of centers: half a vector, one vector, two vectors, panels of one, panels of two.
 NARROW, WIDE, TWO, PANELS, PAIRS = range(5)
 
 #: Number of features of a byte of bits, and of a table lookup.
@@ -59,7 +59,7 @@ _TILE_BYTES = 16384
 #: Maximum number of rows of a tile, and its divisor, on all processors: sums of rows that change
 #: their cluster at the end of a tile must not depend on the register width.
 _MOST_ROWS, _ROW_UNIT = 64, 8
-#: Maximum ratio of the mean square of the centers to their variance for data near the origin.
+#: Maximum ratio of the mean square of centers to their variance, up to which rows are not shifted.
 _NEAR_ORIGIN = 16.0
 #: Bytes of a cache line.
 _LINE_BYTES = 64
@@ -151,7 +151,7 @@ def lay_out(
     shift, in_place = choose_origin(centers, shift, dtype, may_stay=q == p)
     full = LANE_BYTES // dtype.itemsize
     narrow = NARROW_BYTES // dtype.itemsize
-    # Padding costs as much as centers; panels of two vectors use each broadcast feature twice.
+    # Padding takes as long as centers.  Panels of two vectors use each broadcast feature twice.
     vectors = k // full + (k % full > narrow)
     if k <= narrow:
         variant, width = NARROW, narrow
@@ -181,7 +181,7 @@ def lay_out(
 
 
 def on_lines(shape: tuple[int, ...], dtype: np.dtype[Any] | type) -> Array:
-    """Return an uninitialized array aligned to cache lines: loads across two lines are slower."""
+    """Return an uninitialized array aligned to cache lines, from which loads are faster."""
     n_bytes = math.prod(shape) * np.dtype(dtype).itemsize
     room = np.empty(n_bytes + _LINE_BYTES, np.uint8)
     start = -room.__array_interface__["data"][0] % _LINE_BYTES
@@ -234,7 +234,7 @@ class _Tables(NamedTuple):
 
 
 class _Gaps(NamedTuple):
-    """Bits of the observed values of a tile (T, bytes), and rows without any of positive weight."""
+    """Bits of observed values (T, bytes) of a tile, and rows without values of positive weight."""
 
     bits: NDArray[np.uint8]
     nowhere: Bools
@@ -266,7 +266,7 @@ def _pack_tile(x, start, m, layout, packed, gaps):
                 some |= has
                 packed[t, j] = value - shift[active[j]] if has else x.dtype.type(0)
                 bits[t, j >> 3] |= np.uint8(has) << np.uint8(j & 7)
-            # A complete row counts, even if all features have weight 0.
+            # A complete row is used even if all features have weight 0.
             if active.size == 0:
                 missing = 0
                 for j in range(x.shape[1]):
@@ -277,7 +277,7 @@ def _pack_tile(x, start, m, layout, packed, gaps):
 
 @inner(counted=False, forceinline=True)
 def keep_inside(tile, m, k):
-    """Replace padding, which wins if scores overflow, by center 0; such rows are doubtful."""
+    """Replace padding by center 0.  It wins only if scores overflow, and such rows are doubtful."""
     nearest = tile.nearest
     for t in range(m):
         nearest[t] = nearest[t] if nearest[t] < k else 0
@@ -377,7 +377,7 @@ def add_tile(x, start, m, lines, centers, tile, sums, gaps):
 
 @inner(counted=False)
 def exact_nearest(x, i, centers, gaps):
-    """Return the nearest center by direct differences; ties go to the lowest."""
+    """Return the nearest center by direct differences; the lowest of equally near centers."""
     least = np.inf
     label = 0
     for c in range(centers.points.shape[0]):
@@ -392,7 +392,7 @@ def exact_nearest(x, i, centers, gaps):
 def doubt(squared, low, bound):
     """Return the difference of two scores below which rounding may have swapped them.
 
-    It is computed in the precision of the scores, so that it overflows no earlier than they do.
+    It has the precision of the scores, so that it does not overflow before the scores.
     """
     return bound * (type(low)(9) * type(low)(squared) - type(low)(5) * low)
 
@@ -424,7 +424,7 @@ def _any_doubtful(tile, m, bound):
     low, next_low, squared = tile.low, tile.next_low, tile.squared
     doubtful = False
     for t in range(m):
-        # `not >`: rows with overflow are doubtful.
+        # `not >` is also true for NaN, so rows with overflow are doubtful.
         doubtful |= not (next_low[t] - low[t] > doubt(squared[t], low[t], bound))
     return doubtful
 
@@ -477,7 +477,7 @@ def _scan(x, row_weights, centers, layout, ends, out, room, tables, gaps):
         lines = lines if in_place else 0
     bound = rounding(layout, k, gaps)
 
-    # Not literal zeros: Numba would compile the called functions again for literals.
+    # These are not literal zeros, for which Numba would compile the called functions again.
     top = np.intp(0)
     start = top
     segment = 0
@@ -499,7 +499,7 @@ def _scan(x, row_weights, centers, layout, ends, out, room, tables, gaps):
             for t in range(m):
                 weight[t] = row_weights[start + t] if weighted else 1.0
                 if nowhere[t]:
-                    # The row counts for no center, and all its distances are equal.
+                    # The row has no center, because all its distances are equal.
                     weight[t], next_low[t] = 0.0, np.inf
         elif weighted:
             for t in range(m):
@@ -595,8 +595,8 @@ def sweeper(
 ) -> Callable[[], None]:
     """Return a function that processes a block once, with the current values of ``centers``.
 
-    It computes labels, distances and sums, as far as there are output arrays.  Rows (n, p), n > 0,
-    are C-contiguous, and without NaN unless ``observed``.  ``row_weights`` is (n,) or empty;
+    It computes labels, distances and sums if there are output arrays.  Rows (n, p), n > 0, are
+    C-contiguous, and without NaN unless ``observed``.  ``row_weights`` is (n,) or empty;
     ``ends`` are the ends of the segments, the last one is n.  Sums are added to the two arrays
     ``stats``, of shape (k, p + 2), or (k, 2p + 2) if ``observed``.  ``labels`` and ``distances``
     (n,) receive the nearest center of each row and the squared distance to it, or -1 and 0 for rows

@@ -1,15 +1,15 @@
-"""Nearest center of every row of a block, and the sums that follow from it.
+"""Nearest center of each row of a block, and sums by center.
 
 Distances are computed in the precision of the input, on rows shifted to the origin, by
 ``|x|^2 - 2 x.c + |c|^2`` in register tiles (:mod:`daskclust.core.kernels.nearest._scores`).  If
 the two smallest scores of a row differ by less than a rigorous bound on the rounding error, direct
-differences in float64 decide.  Labels therefore equal those of exact float64 distances, and ties
-go to the lowest cluster.  Distances that are summed or returned are always direct differences.
+differences in float64 decide.  Therefore labels are those of exact float64 distances.  Of equally
+near centers, the lowest wins.  Distances that are summed or returned are always direct differences.
 
 With missing values, the distance is ``sum_j w_j (x_j - c_j)^2`` over the observed features of the
 row, and a mean is the mean of the observed values.  Neither step can increase the sum of squares
-over the observed values, which k-POD also minimizes (Chi, Chi & Baraniuk 2016).  Complete rows
-have the same bits as in complete data.
+over the observed values, which k-POD also minimizes (Chi, Chi & Baraniuk 2016).  Results of
+complete rows equal those in complete data.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _NO_STATS = BlockStatistics(np.empty((0, 0)), np.empty((0, 0)))
 
 
 def check_rows(x: Array, centers: Floats, **features: Floats | None) -> tuple[Array, Floats]:
-    """Return checked rows and centers for compiled code, which checks nothing itself."""
+    """Check rows and centers for compiled code, which does not check its arguments."""
     if x.dtype not in (np.float32, np.float64):
         raise TypeError(f"Rows must be float32 or float64, got {x.dtype}.")
     p = centers.shape[1]
@@ -79,13 +79,13 @@ def accumulate(
     missing: bool = False,
     into: BlockStatistics | None = None,
 ) -> BlockStatistics:
-    """Assign a block's rows and sum them by cluster (Algorithm 1 of the lecture notes).
+    """Assign the rows of a block to their nearest centers, and sum them by cluster.
 
     Features of weight 0 are not read.  ``shift``, a point near the data (default: the mean of the
-    centers), is subtracted to keep precision.  ``segments`` are the ends of runs of rows that are
-    summed plainly before their sum is added to the compensated total; the last is n.  Sums are
-    added to ``into``, in place unless values may be ``missing``.  Rows without values count for no
-    cluster.  Segments without missing values are processed as complete rows.
+    centers), is subtracted to keep precision.  ``segments`` are the ends of runs of rows, whose
+    plain sum is added to the compensated total; the last is n.  Sums are added to ``into``, in
+    place unless values may be ``missing``.  Rows without values have no cluster.  Segments without
+    missing values are processed as complete rows.
 
     Cost ``O(n k q)`` for q features of non-zero weight; memory in addition to the block: O(k p).
 
@@ -127,9 +127,9 @@ def nearest(
 ) -> tuple[NDArray[np.int32], Floats]:
     """Return the nearest center of each row, and the squared distance to it.
 
-    If values may be ``missing``, distances use the observed values of the row.  Rows that observe
-    no feature of positive weight have label -1 and distance 0, except complete rows.  This takes
-    1.25 times the arithmetic of complete rows, and tables of ``4 k p`` numbers.
+    If values may be ``missing``, distances use the observed values of the row.  This takes 1.25
+    times the arithmetic of complete rows, and tables of ``4 k p`` numbers.  An incomplete row whose
+    observed features all have weight 0 has label -1 and distance 0.
     """
     x, centers = check_rows(x, centers, feature_weights=feature_weights, shift=shift)
     n = len(x)
@@ -154,8 +154,8 @@ def direct_distances(
 ) -> Floats:
     """Return squared distances of a few rows to all centers, as :func:`nearest` uses for ties.
 
-    If values may be ``missing``, distances use the values that both observe, with equal bits for
-    complete rows.
+    If values may be ``missing``, distances use the values that both have.  Complete rows have equal
+    results.
     """
     x, centers = check_rows(x, centers, feature_weights=feature_weights)
     out = np.empty((len(x), len(centers)))
@@ -273,7 +273,7 @@ _MEAN_ROUNDING = 512 * float(np.finfo(np.float64).eps)
 
 
 def off_center(x: Array, distances: Floats, feature_weights: Floats | None = None) -> Bools:
-    """Return a mask of rows whose distance from a mean is larger than the mean's rounding error."""
+    """Return a mask of rows whose distance from a mean is larger than its rounding error."""
     weights = np.ones(x.shape[1]) if feature_weights is None else feature_weights
     lengths = np.square(np.nan_to_num(x, nan=0.0).astype(np.float64)) @ weights
     return np.asarray(distances > _MEAN_ROUNDING**2 * lengths)

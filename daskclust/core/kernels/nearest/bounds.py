@@ -2,14 +2,14 @@
 
 A pass stores for each row its center, the next nearest center, and two lower bounds: of the
 distance to the next center, and of the distance to all other centers.  In the next pass, the bounds
-decrease by the shifts of the centers.  The centers that moved most are an exception: they are
-compared with the row again, unless the bound allows for their shifts.  If the bound of the other
-centers is still above the distance to the nearer of the two centers, and the two distances are
-clearly different, the nearer one is the row's center.  All other rows are compared with all
-centers.
+decrease by the shifts of the centers.  The centers that moved most (the movers) are compared with
+the row again, unless the bound is large enough for their shifts.  Consider the nearer of the two
+stored centers.  It is the center of the row if its distance is less than the bound of the other
+centers, and clearly less than the distance of the other stored center.  All other rows are compared
+with all centers.
 
 Bounds include rounding errors: a comparison is skipped only if scores in the precision of the rows
-could not have preferred another center.  Labels and sums therefore have the same bits as those of
+could not have preferred another center.  Therefore labels and sums equal those of
 :func:`daskclust.core.kernels.nearest.assign.accumulate`.
 """
 
@@ -43,12 +43,12 @@ from daskclust.core.kernels.nearest._tiles import (
 from daskclust.core.kernels.nearest.assign import BlockStatistics, check_rows, no_statistics
 from daskclust.core.kernels.nearest.row_loops import pack_row, row_distance
 
-#: Bytes per row that are kept between passes.
+#: Number of bytes per row in the cache between passes.
 BYTES_A_ROW = 20
-#: Fraction of the centers that is always compared, and fraction up to which all moved centers are.
-#: If centers times features are below the last number, two centers are always compared.
+#: Fraction of the centers that is always compared; fraction of moved centers up to which all of
+#: them are compared.  If centers times features are below the last number, two are always compared.
 _ALWAYS, _FEW, _PANELS = 0.1, 0.2, 8000
-#: Number of further shifts like the largest that a bound must allow for, to skip the movers.
+#: Number of shifts as large as the largest that a bound must exceed, so that movers are skipped.
 _SPARED = 2.0
 #: Upper bound of the relative rounding error of float32.
 _ROUNDED = 2.0**-22
@@ -57,12 +57,12 @@ _SMALL, _LARGE = 2.0**-120, 2.0**127
 
 
 class Kept(NamedTuple):
-    """Bounds of n rows that a pass stores for the next one.
+    """Bounds of n rows that a pass stores for the next pass.
 
-    ``labels`` are the nearest centers, and ``others`` the next nearest ones, or ``labels`` if
-    unknown.  ``near`` is a lower bound of the distance to the next center, ``low`` of the distance
-    to all other centers; both are negative if unknown.  ``square`` is a lower bound of the squared
-    distance to ``origin`` (p,), the shift of the rows.
+    ``labels`` are the nearest centers, and ``others`` the next nearest centers, or ``labels`` if
+    they are unknown.  ``near`` is a lower bound of the distance to the next center, ``low`` of the
+    distance to all other centers; both are negative if unknown.  ``square`` is a lower bound of the
+    squared distance to ``origin`` (p,), the shift of the rows.
     """
 
     labels: NDArray[np.int32]
@@ -102,8 +102,8 @@ def moves_of(before: Floats, centers: Floats, shift: Floats | None, dtype: np.dt
     k, p = centers.shape
     far = np.sqrt(((centers - before) ** 2).sum(axis=1)) * (1.0 + _ROUNDED)
     order = np.argsort(-far, kind="stable")
-    # One of at least two movers is always another center than the row's own. If all moved centers
-    # are movers, no bound decreases.
+    # There are at least two movers, so at least one is not the center of the row.  If all moved
+    # centers are movers, bounds do not decrease.
     n_moved = np.count_nonzero(far)
     share = _ALWAYS if k * p >= _PANELS else 0.0
     count = min(k, max(2, n_moved if n_moved <= _FEW * k else round(share * k)))
@@ -144,13 +144,13 @@ def _least(x, square, score, bound):
 
 @inner(counted=False)
 def _apart(x, far, squared, square, bound):
-    """Return True if scores cannot prefer a center at squared distance >= ``far``."""
+    """Return True if rounded scores cannot prefer a center at squared distance >= ``far``."""
     return far - squared > _error(x, square, far, bound)
 
 
 @inner(counted=False)
 def _stays(x, low, squared, square, bound):
-    """Return the same for a distance ``low`` that is not squared."""
+    """Return the result of `_apart` for a distance ``low`` that is not squared."""
     return low > _SMALL and _apart(x, low * low, squared, square, bound)
 
 
@@ -164,7 +164,7 @@ def _measure(x, origin, square):
 
 @compiled(counted=False)
 def _review(x, centers, moves, layout, kept, apart, rows, room):
-    """Update bounds; put rows to compare at the start of ``rows``, and return their number.
+    """Update bounds; write the rows to compare to the start of ``rows``, and return their number.
 
     ``layout`` contains the movers; ``apart`` receives squared distances of rows to their centers.
     """
@@ -179,7 +179,7 @@ def _review(x, centers, moves, layout, kept, apart, rows, room):
         m = 0
         for i in range(start, min(n, start + size)):
             squared = row_distance(x, i, points, np.intp(labels[i]), (), 1.0, (), ())
-            # An upper bound of the squared length from which scores of all centers start.
+            # Upper bound of the squared length that is added to the scores of all centers.
             square = 2.0 * (squared + moves.reach[labels[i]])
             clear = others[i] == labels[i]
             if not clear:
@@ -215,7 +215,7 @@ def _review(x, centers, moves, layout, kept, apart, rows, room):
             own = mover == moves.places[labels[i]] or mover == moves.places[others[i]]
             score = tile.next_low[t] if own else tile.low[t]
             least = _least(x, np.float64(lengths[i]), score, away) * (1.0 - _ROUNDED)
-            # Rows whose bound fails are compared with all centers, which gives a new bound.
+            # Rows whose bound is too small are compared with all centers, which gives a new bound.
             low[i] = min(np.float64(low[i]), least)
             if not _stays(x, np.float64(low[i]), tile.squared[t], tile.weight[t], moves.bound):
                 rows[count] = i
@@ -251,8 +251,7 @@ def _search(x, centers, layout, rows, count, first, kept, apart, room, runners):
             first[i] = labels[i] = others[i] = label
             near[i] = -1.0
             clear = tile.next_low[t] - tile.low[t] > doubt(squared, tile.low[t], bound)
-            # Ties are not clear, and the next center is unknown if the two nearest centers are in
-            # the same lane.
+            # The next center is unknown for ties, and if the two nearest centers are in one lane.
             known = clear and tile.best.shape[0] > 0 and next_low[t] < rest[t] and runner[t] < k
             if known:
                 others[i] = runner[t]
@@ -268,7 +267,7 @@ def _search(x, centers, layout, rows, count, first, kept, apart, room, runners):
 
 @compiled(counted=False)
 def _sum(x, row_weights, centers, ends, stats, first, labels, apart, room, sums, totals):
-    """Sum rows by cluster in the same order as ``accumulate``, which moves some rows afterwards."""
+    """Sum rows by cluster in the order of ``accumulate``, which corrects some rows afterwards."""
     hi, lo = stats
     packed, tile = room
     start, segment = 0, 0
@@ -282,7 +281,7 @@ def _sum(x, row_weights, centers, ends, stats, first, labels, apart, room, sums,
             row_distance(x, i, (), np.intp(first[i]), (), weight, sums, ())
         for t in range(m):
             i = start + t
-            # Most rows stay, and a call with all arrays of a tile takes as long as ten rows.
+            # Most rows stay in their cluster, so calls with all arrays of a tile are avoided.
             if labels[i] != tile.nearest[t]:
                 move_row(x, i, t, np.intp(labels[i]), centers, tile, sums, ())
         add_totals(tile, m, totals)
@@ -303,7 +302,7 @@ def accumulate_kept(
     moves: Moves | None = None,
     into: BlockStatistics | None = None,
 ) -> tuple[BlockStatistics, Kept]:
-    """Return the result of ``accumulate``, using bounds of the last pass, and bounds for the next.
+    """Return the result of ``accumulate`` from bounds of the last pass, and new bounds.
 
     ``moves`` are relative to the centers of the last pass; without them, all rows are compared with
     all centers.  Cost ``O(n m p)`` for m movers, and ``O(k p)`` for each row that is compared.

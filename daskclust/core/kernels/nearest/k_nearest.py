@@ -1,8 +1,8 @@
-"""The few nearest of many points: of all, of the cells around a row, or below its parents.
+"""Search for the few nearest centers, and for the nearest leaf of a tree of centers.
 
-Distances are direct differences in float64, and equal ones go to the lowest point.  Where there are
-many centers, scores by a matrix product in single precision tell beforehand which of them cannot be
-among the nearest, whatever the product's rounding.
+Distances are direct differences in float64.  Of equally near centers, the lowest wins.  If there
+are many centers, scores from a matrix product in single precision exclude centers that cannot be
+among the nearest, in spite of rounding.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from daskclust.core.kernels.nearest._scores import GROUP, lane_minima, not_above
 from daskclust.core.kernels.nearest.assign import nearest
 from daskclust.core.kernels.nearest.row_loops import row_distance
 
-#: Centers from which on scores are worth their product, and rows that are scored at a time.
+#: Minimum number of centers for which scores are computed, and number of rows scored together.
 _SCORED, _SLAB = 64, 256
-#: Rounding units of single and of double precision, and what is lost of tiny products.
+#: Rounding units of single and double precision, and smallest positive number.
 _SINGLE, _DOUBLE, _TINY = 2.0**-24, 2.0**-53, 2.0**-1074
-#: Terms of scores, and distances, beyond which they or their squares may be infinite.
+#: Bounds of terms of scores, and of distances, above which they or their squares may be infinite.
 _LARGE, _FAR = 1e37, 1e150
-#: Exponent of the centers below which they are not scaled further.
+#: Minimum exponent to which centers are scaled.
 _SMALL = -1000
 
 
 @compiled()
 def _insert(indices: Any, distances: Any, i: int, found: int, c: int, d: float) -> int:
-    """Put a center among the nearest so far; return their number."""
+    """Insert a center into the nearest centers so far; return their number."""
     m = indices.shape[1]
     if found == m and not d < distances[i, m - 1]:
         return found
@@ -47,7 +47,7 @@ def _insert(indices: Any, distances: Any, i: int, found: int, c: int, d: float) 
 
 @inner()
 def _lower(least: Any, value: float) -> None:
-    """Put a value among the smallest ones, ascending."""
+    """Insert a value into the ascending smallest values."""
     if not value < least[-1]:
         return
     at = len(least) - 1
@@ -68,11 +68,11 @@ def _search(x: Any, centers: Any, indices: Any, distances: Any) -> None:
 
 @compiled()
 def _search_scored(x, centers, scores, slack, near, indices, distances):
-    """Measure the centers whose score is within the slack of the row's m-th smallest score.
+    """Compute distances of centers whose score is within the slack of the m-th smallest score.
 
-    The m-th smallest of the minima of some groups of centers is an upper bound of it.
-    Groups of scores are compared with the bound; single scores are looked at only where one of
-    a group is not above.  Rows of scores are padded to whole groups.
+    The m-th smallest of the minima of groups of centers is an upper bound of this score.  Groups of
+    scores are compared with the bound.  Single scores are compared only if a score of their group
+    is not above the bound.  Rows of scores are padded to complete groups.
     """
     m, k = indices.shape[1], centers.shape[0]
     lows, least = np.empty(GROUP, np.float32), np.empty(m, np.float32)
@@ -86,7 +86,7 @@ def _search_scored(x, centers, scores, slack, near, indices, distances):
         least[:] = np.inf
         count = 0
         for start in range(0, k, GROUP):
-            # Scores that are no numbers are for the distances to decide.
+            # If scores are NaN, distances decide.
             bits: Any = not_above(scores, i, start, limit)
             c = start
             while bits != 0 and c < k:
@@ -122,10 +122,10 @@ def nearest_several(x: Array, centers: Floats, count: int) -> tuple[NDArray[np.i
     near, terms = np.empty(len(centers), np.int32), centers.shape[1] + 4
     padding = -len(centers) % GROUP
     scores = np.empty((min(_SLAB, len(x)), len(centers) + padding), np.float32)
-    # What is not finite is left to the distances.
+    # If scores could be infinite, only distances are used.
     with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
-        # Scores are ``|c|^2 - 2 z c``, of what is moved to the mean of the centers, and scaled by
-        # a power of 2, which rounds nothing: products are neither too large nor too small.
+        # Scores are ``|c|^2 - 2 z c``.  Rows and centers are shifted to the mean of the centers,
+        # and scaled by a power of 2, which is exact, so that products do not overflow or underflow.
         shift = centers.mean(axis=0)
         moved = centers - shift
         scale = float(np.ldexp(1.0, -max(int(np.frexp(np.abs(moved).max())[1]), _SMALL)))
@@ -133,17 +133,17 @@ def nearest_several(x: Array, centers: Floats, count: int) -> tuple[NDArray[np.i
         squares = (moved * moved).sum(axis=1)
         far, squares = float(np.sqrt(squares.max())), squares.astype(np.float32)
         squares = np.pad(squares, (0, padding), constant_values=np.inf)
-        # The last row is multiplied by 1: squares are added by the product.
+        # The last row is multiplied by 1, so that the product adds the squares.
         turned = np.pad(-2.0 * moved.T, ((0, 1), (0, padding))).astype(np.float32)
         turned[-1] = squares
         for start in range(0, len(x), _SLAB):
             own = slice(start, start + _SLAB)
             z = (x[own] - shift) * scale
             length, found = np.sqrt((z * z).sum(axis=1)), scores[: len(z)]
-            # By how much neighbors that tie may seem apart.  A product of q terms is off by q units
-            # of single precision, its factors and the sum by a few more; a direct distance by q
-            # units of double precision, or by what is smaller than any number.  Both sides of a
-            # comparison may be off.
+            # The slack is the maximum difference of the scores of equally near centers.  The error
+            # of a product of q terms is q units of single precision, and a few units for its
+            # factors and the sum.  The error of a direct distance is q units of double precision,
+            # or the smallest positive number.  Both sides of a comparison may have these errors.
             slack = _SINGLE * (length + far) * far + _DOUBLE * (length + far) ** 2
             slack = 5 * terms * (slack + _TINY * scale * scale)
             sure = (length * (far + 1) + far**2 < _LARGE) & ((length + far) / scale < _FAR)
@@ -178,10 +178,10 @@ def merge_nearest(
     shift: int,
     count: int,
 ) -> tuple[NDArray[np.int32], Floats]:
-    """Return the ``count`` nearest nodes of rows in two groups; ties go to the first group.
+    """Return the ``count`` nearest nodes of rows from the nearest nodes of two groups.
 
-    Each group has its nodes nearest first, and their squared distances.  The nodes of the second
-    group have numbers from ``shift`` on.
+    Of equally near nodes, those of the first group win.  Each group has its nodes nearest first,
+    and their squared distances.  The nodes of the second group have numbers from ``shift`` on.
     """
     count = min(count, first[0].shape[1] + second[0].shape[1])
     indices = np.empty((len(first[0]), count), np.int32)
@@ -191,7 +191,7 @@ def merge_nearest(
 
 
 class CenterTree(NamedTuple):
-    """Centers of one or more levels, root first.
+    """Tree of centers with one or more levels, from the top.
 
     The children of center i of level l are ``starts[l][i]:starts[l][i + 1]`` of the next, at least
     one.
@@ -202,7 +202,7 @@ class CenterTree(NamedTuple):
 
     @classmethod
     def of(cls, top: Floats, sizes: Ints, nodes: Array) -> CenterTree:
-        """Return the tree of the first level and all others; the last `sizes` may be missing."""
+        """Return the tree of a first level and further levels.  The last `sizes` may be missing."""
         levels: list[Array] = [top]
         starts: list[Ints] = []
         while len(sizes):
@@ -223,11 +223,11 @@ class CenterTree(NamedTuple):
 def _among_children(
     x: Array, parents: NDArray[np.int32], starts: Ints, centers: Array, count: int
 ) -> tuple[NDArray[np.int32], Floats]:
-    """Find the nearest children of each row's `parents` (n, c), -1 for none; as many, or -1."""
+    """Return the nearest children of the `parents` (n, c) of each row; -1 stands for no node."""
     order = np.argsort(parents, axis=None, kind="stable")
     ends = np.searchsorted(parents.ravel()[order], np.arange(len(starts)))
     found = np.full((parents.size, count), -1, np.int32)
-    # What is missing comes last, after what is too far for a number.
+    # Missing nodes come last, after nodes at infinite distance.
     squared = np.full(found.shape, np.nan)
     for parent in np.flatnonzero(np.diff(ends)):
         at = order[ends[parent] : ends[parent + 1]]
@@ -248,10 +248,10 @@ def _among_children(
 def nearest_leaf(
     x: Array, tree: CenterTree, n_probe: int | None
 ) -> tuple[NDArray[np.int32], Floats]:
-    """Find the nearest of the children of each row's ``n_probe`` nearest parents; None for all.
+    """Return the nearest leaf below the `n_probe` nearest parents of each row (None: all).
 
-    Ties go to the lowest leaf.  Distances are squared.  Cost ``O(n p (m + n_probe k / m))`` of two
-    levels.
+    Of equally near leaves, the lowest wins.  Distances are squared.  The cost for two levels is
+    ``O(n p (m + n_probe k / m))``.
     """
     above = tree.levels[:-1]
     if n_probe is None or not above or n_probe >= len(above[-1]):

@@ -1,4 +1,4 @@
-"""Emitted loops along a row, and over tiles of points: packing, exact distances, sums.
+"""Emitted loops along rows and over tiles of points: packing, exact distances and sums.
 
 All float64 distances of the package come from :func:`row_distance`, whose arithmetic is fixed
 (``tests/oracles/plain_kernels.py`` shows it in plain Python).  Equal rows give equal bits on all
@@ -72,7 +72,7 @@ def pack_row(typingctx, x, i, shift, packed, there, t):
                 return any_
             has = builder.fcmp_ordered("ord", value, value)
             lanes.store(builder.select(has, moved, zeros), builder.gep(target, at))
-            # Lanes after the end of the row were read as 0, which is not missing.
+            # Lanes after the end of the row are read as 0, which is not a missing value.
             has = has if lanes.mask is None else builder.and_(has, lanes.mask)
             byte = builder.lshr(offset, const(3))
             builder.store(builder.bitcast(has, ir.IntType(8)), builder.gep(bits, [byte]))
@@ -161,7 +161,7 @@ def add_moments(typingctx, x, order, first, stop, facts, c, ahead):
 
 @_emitted
 def prefetch(typingctx, x, i, line):
-    """Emit a prefetch of a cache line, counted from row i; addresses outside are harmless."""
+    """Emit a prefetch of a cache line, counted from row i.  Addresses may be out of range."""
     require_contiguous(x)
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -183,11 +183,11 @@ def row_distance(typingctx, x, i, centers, k, weights, scale, sums, gaps):
 
     It uses direct differences.  If ``weights`` are ``()``, all weights are 1.  If ``sums`` are not
     ``()``, the row times ``scale`` is added to ``sums[k]``, (k, P), in the same loop.  If
-    ``centers`` are ``()``, this addition is all, and the result is 0.  If ``gaps`` are not ``()``,
-    NaN is excluded from all sums, and ``scale`` is added to ``sums[k, P + j]`` for observed values;
-    the shape is then (k, 2 P).  P is at least p, and a multiple of :data:`SUM_LANES`, so that whole
-    vectors are stored: a load after a masked store waits for it, and the next row often has the
-    same center.  Numbers from p to P are undefined.
+    ``centers`` are ``()``, only this addition is done, and the result is 0.  If ``gaps`` are not
+    ``()``, NaN is excluded from all sums, and ``scale`` is added to ``sums[k, P + j]`` for observed
+    values; the shape is then (k, 2 P).  P is at least p, and a multiple of :data:`SUM_LANES`, so
+    that whole vectors are stored: a load after a masked store waits for it, and the next row often
+    has the same center.  Numbers from p to P are undefined.
     """
     require_contiguous(x, centers, weights, sums)
     weighted, summing, observed = is_given(weights), is_given(sums), is_given(gaps)
@@ -244,7 +244,7 @@ def row_distance(typingctx, x, i, centers, k, weights, scale, sums, gaps):
     return float64(x, intp, centers, intp, weights, float64, sums, gaps), codegen
 
 
-#: Number of vectors of sums that are kept in registers.
+#: Number of vectors of sums in registers.
 _VECTORS = 8
 #: Number of points of a tile.
 WIDTH = _VECTORS * LANE_BYTES // 4
