@@ -63,6 +63,33 @@ def transformer(source: str, target: str) -> Any:
     )
 
 
+def move(x: Any, y: Any, source: str, target: str) -> tuple[Any, Any]:
+    """Bring positions to another system; those that it does not have there become infinite."""
+    to_target = transformer(source, target)
+    return (x, y) if to_target is None else to_target.transform(x, y)
+
+
+@lru_cache(maxsize=8)
+def to_degrees(system: str) -> Any:
+    """Return pyproj's transformer to longitude and latitude on the ellipsoid of a system."""
+    from pyproj import CRS, Transformer
+
+    own = CRS.from_user_input(system).to_2d()
+    assert own.geodetic_crs is not None
+    return Transformer.from_crs(own, own.geodetic_crs.to_2d(), always_xy=True)
+
+
+def is_geographic(system: str) -> bool:
+    """Return True if positions are angles of longitude and latitude."""
+    found = known_system(system)
+    return found is not None and bool(found.is_geographic)
+
+
+def is_in_degrees(system: str) -> bool:
+    """Return True if positions are degrees of longitude and latitude."""
+    return is_geographic(system) and known_system(system).axis_info[0].unit_name == "degree"
+
+
 def unit_factor(unit: str, text: str | None) -> float | None:
     """Return the factor from a unit to that of a coordinate system; None if they do not match.
 

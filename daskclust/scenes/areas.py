@@ -17,15 +17,15 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust.core.array_types import Array, Floats
+from daskclust.core.array_types import Array, Floats, Ints
 from daskclust.core.engine import compute
 from daskclust.core.storage.atomic_write import new_place, remove_stale
 from daskclust.core.storage.outputs import exists_already
-from daskclust.scenes._coordinate_systems import known_system, system_name
+from daskclust.scenes._coordinate_systems import known_system, system_name, to_degrees
 from daskclust.scenes._georeference import IDENTITY, PixelGrid
 from daskclust.scenes.formats.format_detection import needs_extra
 
-#: Maximum ratio of the range of codes to the number of pixels for counting instead of sorting.
+#: Maximum ratio of the range of codes to their number for counting instead of sorting.
 _FEW = 4
 #: Scales of a projection that differ by more from 1 are accounted for.
 _DISTORTION = 0.01
@@ -237,22 +237,14 @@ def _crs(text: str) -> Any:
     return crs.to_2d()
 
 
-@lru_cache(maxsize=8)
-def _to_degrees(text: str) -> Any:
-    from pyproj import Transformer
-
-    crs = _crs(text)
-    return Transformer.from_crs(crs, crs.geodetic_crs.to_2d(), always_xy=True)
-
-
 def _on_ground(grid: PixelGrid, rows: Floats, cols: Floats) -> Floats:
     """Square meters on the ellipsoid of pixels around points, by the steps to their borders."""
     assert grid.crs is not None
-    to_degrees, crs = _to_degrees(grid.crs), _crs(grid.crs)
+    turn, crs = to_degrees(grid.crs).transform, _crs(grid.crs)
 
     def degrees(down: float, across: float) -> Floats:
         x, y = np.broadcast_arrays(*grid.positions(cols + across, rows + down))
-        return np.radians(np.asarray(to_degrees.transform(x, y)))
+        return np.radians(np.asarray(turn(x, y)))
 
     down = degrees(0.5, 0.0) - degrees(-0.5, 0.0)
     across = degrees(0.0, 0.5) - degrees(0.0, -0.5)
@@ -294,16 +286,23 @@ def _interpolated(grid: PixelGrid, y: Floats, x: Floats) -> Floats:
     return np.stack([np.interp(x, cols, line) for line in down])
 
 
+def places_of_codes(values: Array) -> tuple[Ints, Ints]:
+    """Return codes, ascending, among which all values are, and the place of each value.
+
+    >>> places_of_codes(np.array([[3, 5], [3, 3]]))
+    (array([3, 4, 5]), array([0, 2, 0, 0]))
+    """
+    flat = values.ravel()
+    low, high = int(flat.min()), int(flat.max())
+    if high - low > _FEW * flat.size:
+        return np.unique(flat, return_inverse=True)
+    return np.arange(low, high + 1), flat.astype(np.int64) - low
+
+
 def _block_areas(block: Array, *, rule: _Rule, block_info: Any = None) -> NDArray[np.object_]:
     """Codes of one block, their pixels, and their areas where these depend on the place."""
     out = np.empty((1, 1), dtype=object)
-    flat = block.ravel()
-    low, high = int(flat.min()), int(flat.max())
-    if high - low <= _FEW * flat.size:
-        codes = np.arange(low, high + 1)
-        places = np.asarray(flat.astype(np.int64) - low, dtype=np.intp)
-    else:
-        codes, places = np.unique(flat, return_inverse=True)
+    codes, places = places_of_codes(block)
     counts = np.bincount(places, minlength=len(codes))
     covered: Any = np.zeros(len(codes))
     if rule.grid is not None:

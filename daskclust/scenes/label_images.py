@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust.core.array_types import Array, Floats, Ints
-from daskclust.scenes._coordinate_systems import transformer
+from daskclust.scenes._coordinate_systems import move
 from daskclust.scenes._georeference import IDENTITY, NOWHERE, PixelGrid, pixel_grid
 from daskclust.scenes._open_array import Image
 from daskclust.scenes.formats.format_detection import needs_extra
@@ -162,9 +162,7 @@ def _places(y: Floats, x: Floats, grid: PixelGrid, own: PixelGrid) -> tuple[Ints
     assert own.crs is not None
     assert grid.crs is not None
     with needs_extra("Another coordinate system"):
-        to_own = transformer(grid.crs, own.crs)
-    if to_own is not None:
-        east, north = to_own.transform(east, north)
+        east, north = move(east, north, grid.crs, own.crs)
     columns, rows = own.places(east, north)
     places = np.stack([rows, columns])
     places[:, ~np.isfinite(places).all(axis=0)] = -1

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from daskclust.core.array_types import Floats
-from daskclust.scenes._coordinate_systems import transformer
-from daskclust.scenes.mosaic_tiles import Tile, edges, move
+from daskclust.scenes._coordinate_systems import is_geographic, move, transformer
+from daskclust.scenes.mosaic_tiles import Tile, edges
 
 #: Maximum number of pixels of the target grid.
 _MOST_PIXELS = 10**11
@@ -152,7 +152,7 @@ def target_grid(
     known = bounds[has_bounds]
     if not len(known):
         raise ValueError("The tiles must have coordinates in the target system, got none.")
-    if CRS.from_user_input(system).is_geographic:
+    if is_geographic(system):
         spans = (known[:, 2] - known[:, 0]) * transform.a
         if (spans > 180.0).any():
             tile = tiles[int(np.flatnonzero(has_bounds)[np.argmax(spans)])]

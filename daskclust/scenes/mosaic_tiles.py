@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import dask
 import numpy as np
+from dask.base import is_dask_collection
 
 from daskclust.core.array_types import Array, Floats
 from daskclust.core.storage.redact import redact
@@ -20,7 +20,7 @@ from daskclust.core.storage.retry import reason_of
 from daskclust.core.storage.stored_array import SeenFiles
 from daskclust.core.warn import warn
 from daskclust.exceptions import DaskclustWarning
-from daskclust.scenes._coordinate_systems import transformer
+from daskclust.scenes._coordinate_systems import move
 
 #: Number of points on each edge of a rectangle that is transformed to another system.
 _EDGE_POINTS = 21
@@ -36,12 +36,6 @@ def edges() -> tuple[Floats, Floats]:
     t = np.linspace(0.0, 1.0, _EDGE_POINTS)
     one, zero = np.ones_like(t), np.zeros_like(t)
     return np.concatenate([t, one, t, zero]), np.concatenate([zero, t, one, t])
-
-
-def move(x: Floats, y: Floats, source: str, target: str) -> tuple[Floats, Floats]:
-    """Transform coordinates; points without coordinates in the target system are infinite."""
-    to_target = transformer(source, target)
-    return (x, y) if to_target is None else to_target.transform(x, y)
 
 
 @dataclass(frozen=True)
@@ -82,9 +76,11 @@ class Tile:
         """Read a window of some bands, as a masked array without decoding."""
         self.files.check()
         if not isinstance(self.source, str):
-            with dask.config.set(scheduler="synchronous"):
-                values = np.asarray(self.source.variable[list(bands), rows, columns].values)
-            return self._masked(values, bands)
+            values = self.source.variable[list(bands), rows, columns].data
+            if is_dask_collection(values):
+                # In this thread. An option of Dask would hold for all threads.
+                values = values.compute(scheduler="synchronous")
+            return self._masked(np.asarray(values), bands)
         import rasterio
 
         window = rasterio.windows.Window.from_slices(rows, columns)

@@ -15,6 +15,7 @@ import numpy as np
 from daskclust.core.array_types import Ints
 from daskclust.core.storage.outputs import Output, Written
 from daskclust.core.storage.redact import redact
+from daskclust.scenes._coordinate_systems import move
 from daskclust.scenes.formats.format_detection import needs_extra
 
 #: Endings of the files that are written.
@@ -110,12 +111,11 @@ def position(system: str | None, x: Any, y: Any) -> tuple[str | None, tuple[Any,
         return None, here
     with needs_extra("A GeoJSON file of a scene with a coordinate system"):
         import pyproj
-    crs = pyproj.CRS.from_user_input(system)
-    code = crs.to_epsg(min_confidence=100)
+    code = pyproj.CRS.from_user_input(system).to_epsg(min_confidence=100)
     if code is not None and code != 4326:
         return f"urn:ogc:def:crs:EPSG::{code}", here
     # GeoJSON's system where it names none.
-    turned = pyproj.Transformer.from_crs(crs, "OGC:CRS84", always_xy=True).transform(*here)
+    turned = move(*here, system, "OGC:CRS84")
     return None, (np.asarray(turned[0]), np.asarray(turned[1]))
 
 
@@ -292,11 +292,9 @@ def read_answers(file: AnswersFile, grid: Any) -> tuple[dict[str, Any], list[Lab
     return about, sorted(labels, key=lambda label: label.step)
 
 
-def _pixels_at(places: Any, system: str | None, grid: Any) -> list[tuple[int, int]]:
-    import pyproj
-
-    to_image = pyproj.Transformer.from_crs(system, grid.crs, always_xy=True)
-    columns, rows = np.floor(grid.places(*to_image.transform(*np.array(places, float).T)))
+def _pixels_at(places: Any, system: Any, grid: Any) -> list[tuple[int, int]]:
+    x, y = np.array(places, float).T
+    columns, rows = np.floor(grid.places(*move(x, y, system, grid.crs)))
     return list(zip(rows.astype(np.int64).tolist(), columns.astype(np.int64).tolist(), strict=True))
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from daskclust.core.array_types import Floats
 from daskclust.core.storage.redact import redact
-from daskclust.scenes._coordinate_systems import system_name
+from daskclust.scenes._coordinate_systems import known_system, system_name, to_degrees
 from daskclust.scenes._georeference import PixelGrid
 from daskclust.scenes.formats.format_detection import needs_extra
 from daskclust.scenes.formats.vector import (
@@ -98,16 +98,14 @@ def _areas(shapes: Any, crs: str | None) -> Floats | None:
     """Return square meters on the ellipsoid, 0 of points; None without a coordinate system."""
     if crs is None:
         return None
-    import pyproj
     import shapely
 
-    own = pyproj.CRS.from_user_input(crs)
-    ellipsoid = own.get_geod()
-    if own.geodetic_crs is None or ellipsoid is None:
+    own = known_system(crs)
+    ellipsoid = None if own is None or own.geodetic_crs is None else own.get_geod()
+    if ellipsoid is None:
         return None
-    degrees = own.geodetic_crs.to_2d()
-    to_degrees = pyproj.Transformer.from_crs(own, degrees, always_xy=True)
-    moved = shapely.transform(shapes, lambda xy: np.stack(to_degrees.transform(*xy.T), axis=1))
+    turn = to_degrees(crs).transform
+    moved = shapely.transform(shapes, lambda xy: np.stack(turn(*xy.T), axis=1))
     # Rings may run either way around.
     upright = shapely.normalize(moved)
     return np.array(

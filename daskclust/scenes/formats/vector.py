@@ -16,7 +16,13 @@ from numpy.typing import NDArray
 
 from daskclust.core.array_types import Array, Bools, Floats, Ints
 from daskclust.core.storage.redact import redact
-from daskclust.scenes._coordinate_systems import are_same, system_name
+from daskclust.scenes._coordinate_systems import (
+    are_same,
+    is_geographic,
+    is_in_degrees,
+    move,
+    system_name,
+)
 from daskclust.scenes._georeference import PixelGrid
 from daskclust.scenes.formats.format_detection import needs_extra
 
@@ -343,14 +349,12 @@ def _number(item: Any) -> float:
 
 def _of_degrees(east: Floats, north: Floats, grid: PixelGrid) -> tuple[Floats, Floats]:
     """Bring longitudes and latitudes to the coordinate system of an image."""
-    from pyproj import CRS, Transformer
-
-    if CRS.from_user_input(grid.crs).is_geographic:
+    assert grid.crs is not None
+    if is_geographic(grid.crs):
         # The image may contain the 180th meridian, where longitudes jump by 360 degrees.
         west = outline(grid).bounds[0]
         return east + _TURN * np.ceil((west - east) / _TURN), north
-    to_grid = Transformer.from_crs("EPSG:4326", grid.crs, always_xy=True)
-    return to_grid.transform(east, north)
+    return move(east, north, "EPSG:4326", grid.crs)
 
 
 def _refuse_contradictions(rows: Ints, cols: Ints, codes: Ints, grid: PixelGrid, name: str) -> None:
@@ -501,7 +505,6 @@ def _on_image(
     Returns shapes, their numbers, the numbers of all usable shapes, and which shapes touch the
     image. In degrees a shape has a copy on each side of the 180th meridian.
     """
-    import pyproj
     import shapely
 
     if crs is None or grid.crs is None:
@@ -517,7 +520,7 @@ def _on_image(
         wanted & ~shapely.is_missing(shapes) & ~shapely.is_empty(shapes)
     )
     shapes = shapes[usable]
-    if pyproj.CRS.from_user_input(grid.crs).is_geographic:
+    if is_geographic(grid.crs):
         turns = [shapely.transform(shapes, partial(np.add, (by, 0.0))) for by in (-_TURN, _TURN)]
         shapes, numbers = np.concatenate([shapes, *turns]), np.tile(usable, 3)
     inside = shapely.intersects(shapes, outline(grid))
@@ -541,19 +544,13 @@ def _edges(shapes: Any) -> tuple[Floats, Floats, Ints]:
     return corners[:-1][joined], corners[1:][joined], of_part[of_ring[of_corner[1:][joined]]]
 
 
-def _is_in_degrees(crs: Any) -> bool:
-    return bool(crs.is_geographic) and crs.axis_info[0].unit_name == "degree"
-
-
 def _refuse_around(shapes: Any, wanted: Bools, source: str, shown: str) -> None:
     """Refuse shapes with an edge that spans more than half the globe in longitude.
 
     Such an edge goes the long way (RFC 7946, 3.1.9), but is usually meant to cross the 180th
     meridian. An edge around the full globe is allowed.
     """
-    import pyproj
-
-    if not _is_in_degrees(pyproj.CRS.from_user_input(source)):
+    if not is_in_degrees(source):
         return
     starts, ends, numbers = _edges(shapes)
     span = np.abs(ends - starts)[:, 0]
@@ -574,13 +571,10 @@ def on_grid(shapes: Any, source: str, target: str, shown: str) -> Any:
     Geometries that the edge of the system cuts are refused: their corners would be joined around
     the globe.
     """
-    import pyproj
     import shapely
 
-    there = pyproj.CRS.from_user_input(source)
-    to_grid = pyproj.Transformer.from_crs(source, target, always_xy=True)
     span = np.abs(shapely.get_coordinates(shapes)).max(axis=0, initial=0.0)
-    if _is_in_degrees(there) and (span > _TURN).any():
+    if is_in_degrees(source) and (span > _TURN).any():
         raise ValueError(
             f"{shown} is in {system_name(source)}, in degrees, but its coordinates go up to "
             f"{span.round(3).tolist()}; expected coordinates of its own system. Assign the right "
@@ -588,12 +582,12 @@ def on_grid(shapes: Any, source: str, target: str, shown: str) -> Any:
         )
 
     def moved(xy: Any) -> Any:
-        return np.stack(to_grid.transform(*xy.T), axis=1)
+        return np.stack(move(xy[:, 0], xy[:, 1], source, target), axis=1)
 
     out = shapely.transform(shapes, moved)
     corners, of_corner = shapely.get_coordinates(out, return_index=True)
     out[np.unique(of_corner[~np.isfinite(corners).all(axis=1)])] = shapely.Point()
-    if pyproj.CRS.from_user_input(target).is_geographic and not there.is_geographic:
+    if is_geographic(target) and not is_geographic(source):
         west, _, east, _ = shapely.bounds(out).T
         for number in np.flatnonzero(east - west > _TURN / 2):
             out[number] = _around(out[number])
