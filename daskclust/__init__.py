@@ -8,10 +8,14 @@ from daskclust.config import load_defaults
 
 if TYPE_CHECKING:
     from daskclust import datasets as datasets
+    from daskclust import exceptions as exceptions
     from daskclust import explain as explain
     from daskclust import metrics as metrics
+    from daskclust import plotting as plotting
     from daskclust import preprocessing as preprocessing
+    from daskclust import reduction as reduction
     from daskclust import selection as selection
+    from daskclust import testing as testing
     from daskclust.cluster.copkmeans import COPKMeans as COPKMeans
     from daskclust.cluster.deduplicate import deduplicate as deduplicate
     from daskclust.cluster.dpmeans import DPMeans as DPMeans
@@ -74,7 +78,10 @@ _LATE = {
     "pairs_from_labels": "daskclust.core.constraints",
 }
 __all__ = sorted(
-    [*_LATE, "__version__", "datasets", "explain", "metrics", "preprocessing", "selection"]
+    [
+        *(*_LATE, "__version__", "datasets", "exceptions", "explain", "metrics", "plotting"),
+        *("preprocessing", "reduction", "selection", "testing"),
+    ]
 )
 
 #: Folders and modules that are attributes of the package and are imported when they are used.

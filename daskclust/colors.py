@@ -12,6 +12,21 @@ from numpy.typing import NDArray
 
 from daskclust.core.array_types import Array, Floats, Ints
 
+__all__ = [
+    "NODATA_COLOR",
+    "NOISE_COLOR",
+    "N_DISTINCT",
+    "Legend",
+    "class_colors",
+    "drawn",
+    "label_colors",
+    "name_of",
+    "positions_of_names",
+    "require_matplotlib",
+    "rgb_bands",
+    "stretch",
+]
+
 # The colors of Okabe and Ito, which can be distinguished with any color vision, and a few more.
 _COLORS = (
     "#0072b2",

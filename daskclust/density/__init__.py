@@ -1,1 +1,3 @@
 """Hierarchies and density clusters, on prototypes that represent all rows."""
+
+__all__ = ["agglomerative", "dbscan", "hdbscan"]
