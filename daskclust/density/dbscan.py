@@ -466,6 +466,8 @@ class DBSCAN(FitPredict, Saveable, ClusterMixin, BaseEstimator):
         and chunked like X, for Dask input.
     core_mask_ : ndarray or dask.array.Array of shape (n,), bool
         Mask of the core rows.  Lazy for Dask input.
+    core_sample_indices_ : ndarray or dask.array.Array of shape (n_core,), int64
+        Row numbers of the core rows.  For Dask input it is lazy and has an unknown length.
     n_clusters_ : int
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (p,)
@@ -554,6 +556,11 @@ class DBSCAN(FitPredict, Saveable, ClusterMixin, BaseEstimator):
         self.min_samples = min_samples
         self.metric: Any = metric
         self.checkpoint = checkpoint
+
+    @property
+    def core_sample_indices_(self) -> Any:
+        """Row numbers of the core rows."""
+        return np.flatnonzero(self.core_mask_)
 
     def _check_parameters(self) -> None:
         if isinstance(self.metric, str) and self.metric in SCALINGS.keys() - _METRICS.options:

@@ -211,6 +211,11 @@ tuple of str, default="auto"
         self.random_state = random_state
         self.checkpoint = checkpoint
 
+    @property
+    def transduction_(self) -> Any:
+        """The attribute ``labels_``, by its name in scikit-learn."""
+        return self.labels_
+
     def _check_parameters(self) -> None:
         super()._check_parameters()
         classifier = self.classifier

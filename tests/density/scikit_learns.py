@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 
 import daskclust
@@ -17,15 +16,11 @@ _HOW = ("algorithm", "copy", "n_jobs", "leaf_size", "compute_full_tree", "memory
 
 
 class DBSCAN(daskclust.DBSCAN):
-    """As scikit-learn's, with the numbers of the core rows."""
+    """As scikit-learn's, with the parameter p."""
 
     def __init__(self, eps=0.5, *, min_samples=5, metric="euclidean", checkpoint=None, p=2):
         super().__init__(eps, min_samples=min_samples, metric=metric, checkpoint=checkpoint)
         self.p = p
-
-    @property
-    def core_sample_indices_(self):
-        return np.flatnonzero(self.core_mask_)
 
 
 def dbscan(X, eps=0.5, *, min_samples=5, sample_weight=None, **how):

@@ -533,6 +533,7 @@ def check_small_boxes(model, X, weight, expected, core, chunk):
         for data in (X, da.from_array(X, chunks=(chunk, X.shape[1]))):
             model.fit(data, sample_weight=weight)
             labels, mask = dask.compute(model.labels_, model.core_mask_)
+            assert_array_equal(model.core_sample_indices_, np.flatnonzero(mask))
             assert_array_equal(labels, expected)
             assert_array_equal(mask, core)
             assert model.n_clusters_ == expected.max() + 1

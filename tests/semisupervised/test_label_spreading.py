@@ -62,6 +62,7 @@ def test_two_labels_tell_circles_of_200_rows_apart(seed: int) -> None:
     rows = [int(np.flatnonzero(truth == c)[0]) for c in (0, 1)]
     model = LabelSpreading(random_state=seed).fit(X, (rows, [0, 1]))
     assert_array_equal(model.labels_, truth)
+    assert model.transduction_ is model.labels_
 
 
 def of_moons(X: Any) -> LabelSpreading:
