@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, chain, zip_longest
+from itertools import chain, zip_longest
 from typing import Any, Literal
 
 import dask.array as da
@@ -14,15 +14,13 @@ import zarr
 from numpy.typing import ArrayLike, NDArray
 
 from daskclust.core.array_types import Array, Bools, Floats, Ints
-from daskclust.core.engine import compute, seen_alike
+from daskclust.core.engine import seen_alike
 from daskclust.core.kernels.projection import project_rows
 from daskclust.core.storage.stored_array import StoredArray
 from daskclust.core.warn import warn
 from daskclust.exceptions import ChunkError, DaskclustWarning
 from daskclust.scenes._metadata import PLAIN, Meaning, Names, as_names
 from daskclust.scenes.block_grid import BlockGrid, flatten, unflatten
-from daskclust.scenes.formats.vector import Features
-from daskclust.scenes.left_out import Taken, counted, text_of
 
 
 @dataclass(frozen=True)
@@ -471,15 +469,15 @@ class CubeBlocks:
         return unflatten(flat, self.grid)
 
 
-_Excluded = Bools | None
+Excluded = Bools | None
 
 
-def block_valid(source: CubeSource, number: int, excluded: _Excluded) -> Bools:
+def block_valid(source: CubeSource, number: int, excluded: Excluded) -> Bools:
     return source.valid(number, excluded)[0]
 
 
 def block_mask(
-    source: CubeSource, number: int, excluded: _Excluded, *, counts: Sequence[int]
+    source: CubeSource, number: int, excluded: Excluded, *, counts: Sequence[int]
 ) -> Bools:
     """Return which pixels of a block are valid; a complete block is not read."""
     pixels = source.grid.pixels_of(number)
@@ -488,39 +486,12 @@ def block_mask(
     return source.valid(number, excluded)[0]
 
 
-def block_row_values(source: CubeSource, number: int, excluded: _Excluded, values: Array) -> Array:
+def block_row_values(source: CubeSource, number: int, excluded: Excluded, values: Array) -> Array:
     """Select the values of the valid pixels of a block."""
     return values[block_valid(source, number, excluded)]
 
 
-def as_mask(name: str, image: Any) -> Any:
-    """Return an image of bool, or of 0 and 1, as a boolean image; the latter lazily.
-
-    Other values, except nodata, are an error when they are read.
-    """
-    values = image.values
-    if values.dtype == bool:
-        return values
-    if values.dtype.kind not in "iu":
-        raise ValueError(f"{name} has dtype {values.dtype}; expected bool, or 0 and 1.")
-    return da.asarray(values).map_blocks(
-        _mask_block, argument=name, nodata=image.nodata, dtype=bool, meta=np.empty((0, 0), bool)
-    )
-
-
-def _mask_block(values: Array, *, argument: str, nodata: tuple[int, ...]) -> Bools:
-    found = values == 1
-    known = [value for value in (0, *nodata) if _holds(values.dtype, value)]
-    wrong = ~(found | np.isin(values, known))
-    if wrong.any():
-        raise ValueError(
-            f"{argument} holds the value {values[wrong][0]}; expected a boolean image, or one of "
-            "0 and 1, which is True where a pixel is excluded."
-        )
-    return np.asarray(found)
-
-
-def block_survey(source: CubeSource, number: int, excluded: _Excluded, *, moments: bool) -> Floats:
+def block_survey(source: CubeSource, number: int, excluded: Excluded, *, moments: bool) -> Floats:
     """Return one row, float64 of shape (1, 2 + bands) or (1, 2 + 4 * bands), about a block.
 
     The number of pixels that are valid if bands without data in this block are left out; the number
@@ -588,7 +559,7 @@ def merge_surveys(surveys: Floats, *, n_bands: int, keep_incomplete: bool) -> Fl
 def expand_block(
     source: CubeSource,
     number: int,
-    excluded: _Excluded,
+    excluded: Excluded,
     labels: Array,
     valid: Bools | None = None,
     *,
@@ -610,47 +581,6 @@ def expand_block(
         )
     out[valid] = labels
     return out
-
-
-def block_rows_of(
-    source: CubeSource,
-    number: int,
-    excluded: _Excluded,
-    labels: Array,
-    *numbers: Array,
-    unlabeled: tuple[int, ...],
-    only_counts: bool = False,
-) -> NDArray[np.object_]:
-    """Return row numbers inside the block, and labels, of its labeled valid pixels.
-
-    One (2, m) int64 array, empty with `only_counts`, and counts of the labeled pixels: of all
-    pixels, and by feature for each source, whose `numbers` are given. One object: Dask's
-    expression arrays cannot be computed with unknown lengths.
-    """
-    labeled = ~np.isin(labels, [value for value in unlabeled if _holds(labels.dtype, value)])
-    if not labeled.any():
-        return one_object((np.empty((2, 0), dtype=np.int64), ()))
-    if labels.dtype == np.uint64 and labels[labeled].max() > np.iinfo(np.int64).max:
-        raise ValueError(
-            f"label_map holds {labels[labeled].max()}; expected labels up to "
-            f"{np.iinfo(np.int64).max}. Name it as unlabeled, or renumber the classes."
-        )
-    valid = block_valid(source, number, excluded)
-    wanted = labeled & valid & (not only_counts)
-    pairs = np.array([(np.cumsum(valid) - 1)[wanted], labels[wanted]], dtype=np.int64)
-    masked = np.zeros(len(labels), bool) if excluded is None else excluded
-    taken = []
-    for own in (np.zeros(len(labels), np.int64), *numbers):
-        here = labeled & (own >= 0)
-        taken.append(counted(own[here], valid[here], masked[here]))
-    return one_object((pairs, tuple(taken)))
-
-
-def _holds(dtype: np.dtype[Any], value: int) -> bool:
-    """Return True if an integer dtype holds a value; else NumPy would compare rounded floats."""
-    if dtype.kind == "b":
-        return value in (0, 1)
-    return bool(np.iinfo(dtype).min <= value <= np.iinfo(dtype).max)
 
 
 @dataclass(frozen=True)
@@ -755,55 +685,3 @@ def _converted(labels: NDArray[Any], *, to: Any) -> NDArray[Any]:
             f"labels hold {labels.max()}, which int64 does not; pass a fill_value from 0 on."
         )
     return labels.astype(to)
-
-
-def labeled_rows(
-    blocks: CubeBlocks,
-    counts: Sequence[int],
-    image: Any,
-    unlabeled: tuple[int, ...],
-    features: Sequence[Features] = (),
-) -> tuple[Ints, Ints, str]:
-    """Return the rows of labeled valid pixels, their codes, and which labels are left out.
-
-    `counts` are the valid pixels of each block. `features` are those that label the pixels of the
-    image.
-    """
-    found, left_out = _labeled(blocks, image, unlabeled, features)
-    offsets = accumulate(counts, initial=0)
-    rows = [block[0] + offset for block, offset in zip(found, offsets, strict=False)]
-    return np.concatenate(rows), np.concatenate([block[1] for block in found]), left_out
-
-
-def labels_left_out(
-    blocks: CubeBlocks, image: Any, unlabeled: tuple[int, ...], features: Sequence[Features] = ()
-) -> str:
-    """Return which labels no row takes, as text; only counts reach the client."""
-    return _labeled(blocks, image, unlabeled, features, only_counts=True)[1]
-
-
-def _labeled(
-    blocks: CubeBlocks,
-    image: Any,
-    unlabeled: tuple[int, ...],
-    features: Sequence[Features],
-    **options: Any,
-) -> tuple[list[Ints], str]:
-    """Return rows inside the block and labels, (2, m), of each block, and what is left out."""
-    lazy = blocks.map(
-        block_rows_of,
-        flatten(image, blocks.grid),
-        *(flatten(one.numbers, blocks.grid) for one in features),
-        sizes=(1,) * blocks.grid.count,
-        dtype=object,
-        token="daskclust-rows-of",
-        unlabeled=unlabeled,
-        **options,
-    )
-    (found,) = compute("the reading of labels", lazy)
-    parts = [block[1] for block in found if block[1]]
-    sizes = 1, *(len(one.classes) for one in features)
-    pixels, *taken = (
-        Taken.total([part[at] for part in parts], size) for at, size in enumerate(sizes)
-    )
-    return [block[0] for block in found], text_of(pixels, list(zip(features, taken, strict=True)))

@@ -12,25 +12,24 @@ from typing import Any, Self
 
 import dask.array as da
 import numpy as np
-from dask.utils import format_bytes
 from numpy.typing import ArrayLike, NDArray
 
 from daskclust.core.array_types import Floats, Ints
-from daskclust.core.class_names import warn_of_similar
-from daskclust.core.engine import read_again, seen_alike
+from daskclust.core.engine import read_again
 from daskclust.core.kernels.pair_counts import PairCounts
 from daskclust.core.reduction.connectivity import Connectivity, ConnectivityCounts
 from daskclust.core.storage.stored_array import StoredArray, as_dask
 from daskclust.core.storage.stores import stamp
 from daskclust.core.warn import warn
 from daskclust.exceptions import DaskclustWarning
-from daskclust.scenes import _block_tasks, pictures, pixels, smoothing
+from daskclust.scenes import _block_tasks, left_out, pictures, pixels, smoothing
 from daskclust.scenes._block_tasks import CubeBlocks, CubeSource, Scaling, StoredCube
 from daskclust.scenes._georeference import Georeference, PixelGrid, pixel_grid
 from daskclust.scenes._metadata import Names
 from daskclust.scenes._open_array import Image, are_features, open_image, read_image
 from daskclust.scenes._writing import (
     check_not_within,
+    columns_of,
     label_writer,
     value_writer,
     write_together,
@@ -38,7 +37,7 @@ from daskclust.scenes._writing import (
 from daskclust.scenes.bands import as_ranges
 from daskclust.scenes.block_grid import flatten, unflatten
 from daskclust.scenes.formats.opening import kind_of
-from daskclust.scenes.formats.vector import covered, no_codes, points_image
+from daskclust.scenes.formats.vector import covered, points_image
 from daskclust.scenes.label_images import resampled, with_codes
 from daskclust.scenes.label_map import LabelMap, as_data_array
 from daskclust.scenes.survey import Scale, survey, survey_some
@@ -66,17 +65,14 @@ class Cube:
 
     Notes
     -----
-    Rows are the valid pixels, numbered block by block, and line by line inside a block: not
-    in the order of the lines of the image.  :meth:`to_map` brings values of rows into the
-    order of the image, :meth:`rows_of` brings an image of labels into the order of the rows.
+    Rows are the valid pixels, numbered block by block, and line by line inside a block.
+    :meth:`to_map` brings values of rows into the order of the image, :meth:`rows_of` brings an
+    image of labels into the order of the rows.
 
-    The number of valid pixels per block is needed for `samples`, `n_valid`, `n_masked`
-    and the methods.  It is counted once, on first use, by one pass over the store on the
-    active Dask scheduler.  This pass is skipped if neither a nodata value nor NaN can
-    occur, no mask was given, and ``scale`` is not ``"standard"``.  ``scale="whitened"``
-    takes one more pass, over a sample of the pixels.  The counting pass also finds bands
-    without any data.  They are then removed from `shape`, `bands`, `wavelengths` and
-    `samples`, and a warning names them.
+    The first use of `samples`, `n_valid`, `n_masked` or a method counts the valid pixels in one
+    pass.  The pass is skipped if neither a nodata value nor NaN can occur, no mask was given, and
+    ``scale`` is not ``"standard"``.  ``scale="whitened"`` takes one more pass, over a sample of the
+    pixels.  The pass also removes bands without any data, with a warning that names them.
     """
 
     def __init__(
@@ -141,7 +137,7 @@ class Cube:
     def described(self) -> dict[str, Any]:
         """Describe the data as JSON values, to be saved with a model."""
         source, units = self._source, self.attributes.get("units")
-        names = self._stored_names
+        names = self.stored_names
         return {
             "bands": self.bands.tolist(),
             "stored_bands": source.n_stored,
@@ -153,7 +149,8 @@ class Cube:
         }
 
     @property
-    def _stored_names(self) -> list[str] | None:
+    def stored_names(self) -> list[str] | None:
+        """Names of all stored bands; None if the file does not have a name for each."""
         names = self.attributes.get("band_names")
         if not isinstance(names, list | tuple) or len(names) != self._source.n_stored:
             return None
@@ -162,7 +159,7 @@ class Cube:
     @property
     def band_names(self) -> list[str] | None:
         """Names of the bands kept; None if the file does not name each of them differently."""
-        names = self._stored_names
+        names = self.stored_names
         kept = [] if names is None else [names[at] for at in self.bands]
         return kept if kept and all(kept) and len(set(kept)) == len(kept) else None
 
@@ -277,22 +274,20 @@ class Cube:
     def take_pixels(
         self, places: Ints, make: Callable[[NDArray[Any]], NDArray[Any]] | None = None
     ) -> tuple[NDArray[np.intp], NDArray[Any]]:
-        """Fetch some pixels by their place in the image: ``y * width + x``, each once.
+        """Return which of some places ``y * width + x`` are valid, ascending, and their samples.
 
-        There is at least one place. Returns which of them hold a valid pixel, ascending, and these
-        pixels as in `samples`, or the result of ``make(x)`` for those of a block. One pass that
-        reads only the blocks concerned.
+        There is at least one place, and each is given once. With `make`, the result of ``make(x)``
+        for the pixels of a block replaces the samples. One pass that reads only these blocks.
         """
         return pixels.take_pixels(self._blocks, places, self.sample_scaling, make)
 
     def sample_pixels(
         self, count: int, seed: int, *, without: Any = None
     ) -> tuple[NDArray[Any], tuple[NDArray[Any], NDArray[Any]]]:
-        """Draw valid pixels, and pairs of adjacent ones, by their place in the image; one pass.
+        """Draw about `count` valid pixels, and pairs of adjacent ones; one pass.
 
-        About `count` pixels, and the pixels to the right and below of up to 16 384 of them. Pixels
-        of the image `without` (y, x), bool, are not drawn: one more pass over this image, and
-        another one if few of the other pixels have data.
+        Pairs are the pixels to the right and below of up to 16 384 pixels. Pixels of the image
+        `without` (y, x), bool, are not drawn; this takes one or two more passes.
         """
         return pixels.sample_pixels(self._blocks, self._survey, count, seed, without=without)
 
@@ -300,11 +295,6 @@ class Cube:
         """Return the places ``y * width + x`` of rows in the image.
 
         The blocks that hold these rows are read, unless all pixels are valid.
-
-        >>> from daskclust import open_cube
-        >>> cube = open_cube(np.zeros((2, 4, 1)), dims=("y", "x", "band"), chunks=(2, 2))
-        >>> cube.places_of_rows(np.arange(8)).tolist()
-        [0, 1, 4, 5, 2, 3, 6, 7]
         """
         return pixels.places_of_rows(self._blocks, self.block_counts, rows)
 
@@ -324,7 +314,7 @@ class Cube:
                 f"{height} x {width} pixels."
             )
         image = points_image(lines, columns, np.zeros(len(lines), np.int64), self.chunks)
-        return _block_tasks.labeled_rows(self._blocks, self.block_counts, image, (-1,))[0]
+        return left_out.labeled_rows(self._blocks, self.block_counts, image, (-1,))[0]
 
     def count_neighbors(
         self, connectivity: Connectivity, weight: Any = None
@@ -355,8 +345,7 @@ class Cube:
     def scaling(self) -> tuple[Floats, Floats] | None:
         """Mean and standard deviation that ``scale="standard"`` uses; None for other scales.
 
-        Pass it as `scale` when you open another cube for prediction, so that both cubes
-        are scaled alike.
+        Pass it as `scale` to :func:`open_cube`, so that another cube is scaled alike.
         """
         found = self._survey.scaling
         if found.mean is None or found.std is None:
@@ -366,8 +355,6 @@ class Cube:
     @cached_property
     def samples(self) -> da.Array:
         """Valid pixels as rows: lazy, (n_valid, bands), one row block per spatial block.
-
-        In the order of the blocks, not of the lines of the image; see :meth:`to_map`.
 
         float32 for float32 and for integers of up to 16 bits, else float64.
         """
@@ -406,26 +393,7 @@ class Cube:
     # Images of its size
 
     def _repr_html_(self) -> str:
-        height, width, n_bands = self.shape
-        stored, (down, across) = self.stored, self.blocks.numblocks
-        rows, columns = self.blocks.block
-        n_stored = stored.shape[2]
-        facts = {
-            "Pixels": f"{height} x {width} ({', '.join(self.dimension_names)})",
-            "Bands": str(n_bands) if n_bands == n_stored else f"{n_bands} of {n_stored} stored",
-            "Wavelengths": pictures.wavelength_range(self.wavelengths),
-            "Blocks": f"{down} x {across}, of {rows} x {columns} pixels",
-            "Stored as": f"{stored.dtype}, {format_bytes(stored.nbytes)} uncompressed",
-            "Scaled by": ", ".join(
-                f"{key} {'one a band' if isinstance(value, list) else f'{value:g}'}"
-                for key, value in self.values.items()
-            ),
-            "No data": ", ".join(f"{value:g}" for value in self.nodata),
-            # Printing a cube does not start a pass over the data.
-            "Valid pixels": str(self.n_valid) if "_survey" in vars(self) else "not counted yet",
-            **pictures.place_facts(self.pixel_grid),
-        }
-        return pictures.html_table("daskclust.Cube", facts)
+        return pictures.cube_html(self, counted="_survey" in vars(self))
 
     def plot(
         self,
@@ -466,31 +434,13 @@ class Cube:
 
         Examples
         --------
-        >>> import numpy as np, zarr
-        >>> from daskclust import open_cube
-        >>> values = zarr.array(np.array([[[1], [-9]], [[2], [3]]], dtype="int16"))
-        >>> ax = open_cube(values, dims=("y", "x", "band"), nodata=-9).plot(0)
+        >>> import daskclust, numpy as np
+        >>> values = np.array([[[1], [-9]], [[2], [3]]])
+        >>> ax = daskclust.open_cube(values, dims=("y", "x", "band"), nodata=-9).plot(0)
         >>> ax.get_xlabel(), ax.get_title(loc="left")
         ('column', 'band 0')
         """
-        n_stored = self._source.n_stored
-        chosen = pictures.bands_to_draw(bands, self.bands, n_stored, self.wavelengths)
-        return pictures.draw_bands(
-            self.stored_bands(chosen),
-            self.pixel_grid,
-            [self._name_of_band(band) for band in chosen],
-            [self.nodata_of(band) for band in chosen],
-            units=self.attributes.get("units"),
-            ax=ax,
-            title=title,
-        )
-
-    def _name_of_band(self, band: int) -> str:
-        place = np.flatnonzero(self.bands == band)
-        if self.wavelengths is not None and len(place):
-            return f"{self.wavelengths[place[0]]:.4g} nm"
-        names = self._stored_names
-        return names[band] if names and names[band] else f"band {band}"
+        return pictures.draw_cube(self, bands, ax=ax, title=title)
 
     @property
     def pixel_grid(self) -> PixelGrid:
@@ -520,23 +470,19 @@ class Cube:
         """Open a label map of the size of the cube; nothing is computed.
 
         `name` is that of the argument, for messages. Floats become integers, and NaN is nodata.
-        With `resample` an image of integers or booleans on another grid is brought to that of the
-        cube: each pixel takes the value where its center lies, -1 (False) outside.
+        With `resample`, a map on another grid is resampled to that of the cube: each pixel takes
+        the value at its center, -1 (False) outside.
         """
         if resample and not are_features(image):
-            found = with_codes(name, read_image(name, image, variable))
-            same = found.values.shape == self.blocks.shape
-            if not same or self.georeference.differences(found.place):
-                found = resampled(name, found, self.pixel_grid, self.chunks)
-            image, variable = found, None
+            image = with_codes(name, read_image(name, image, variable))
+            variable = None
+            is_same = image.values.shape == self.blocks.shape
+            if not is_same or self.georeference.differences(image.place):
+                image = resampled(name, image, self.pixel_grid, self.chunks)
         return with_codes(name, self.open_image(name, image, variable, class_column))
 
     def open_image(
-        self,
-        name: str,
-        image: Any,
-        variable: str | None = None,
-        class_column: str | None = None,
+        self, name: str, image: Any, variable: str | None = None, class_column: str | None = None
     ) -> Image:
         """Open an image of any values, of the size of the cube; nothing is computed."""
         return open_image(
@@ -558,7 +504,7 @@ class Cube:
         is_path = isinstance(image, str | os.PathLike)
         if are_features(image) and not (is_path and kind_of(image) == "table"):
             return covered(image, self.pixel_grid, self.chunks, variable)
-        return _block_tasks.as_mask(name, self.open_image(name, image, variable))
+        return left_out.as_mask(name, self.open_image(name, image, variable))
 
     def values_of_rows(self, image: Any) -> da.Array:
         """Return the values of an image (y, x) at the rows: lazy, (n_valid,)."""
@@ -591,25 +537,21 @@ class Cube:
         """Turn a label map into global row numbers and labels.
 
         Pass the result to a semi-supervised estimator as ``y=(rows, labels)``, or compare it with
-        labels of rows: ``model.labels_[rows] == labels``.  Rows are in the order of the blocks of
-        the cube, not of the lines of the image.
+        labels of rows: ``model.labels_[rows] == labels``.
 
         Parameters
         ----------
-        label_map : array of shape (y, x) of whole numbers or bool, or a store of one
-            NumPy, Dask, Zarr or xarray; or a path or group, with `variable` if it has
-            several two-dimensional arrays.  NaN means "no label".  A path may also name a
-            raster file, a vector file (GeoJSON, GeoPackage, Shapefile) or a CSV file.  Features
-            may also be a GeoDataFrame, or another object with ``__geo_interface__`` and ``crs``.
-            A feature labels the pixels whose center it covers.  A CSV file has
-            columns for row and column, or x and y, and one for the class.  In a bool map the
-            True pixels have the label 1.
+        label_map : array of shape (y, x) of whole numbers or bool, or a source of one
+            NumPy, Dask, Zarr or xarray; a path of a store, or of a raster, vector (GeoJSON,
+            GeoPackage, Shapefile) or CSV file; a GeoDataFrame, or another object with
+            ``__geo_interface__`` and ``crs``.  NaN means "no label", True the label 1.  A
+            feature labels the pixels whose center it covers.  A CSV file has columns for row
+            and column, or x and y, and one for the class.
         unlabeled : int or sequence of int, default=-1
-            Values that mean "no label", besides those that the attributes of a stored map
-            declare.  Pass 0 if 0 means unlabeled, as in many ground truth maps.  Class
-            names always count as labels.
+            Codes that mean "no label", besides those that a stored map declares.  Class names
+            always count as labels.
         variable : str, default=None
-            Array inside the store, or layer of a vector file.
+            Array inside the store, or layer of a vector file; needed if there are several.
         class_column : str, default=None
             Column of the classes in features or a CSV file; None takes the only candidate.
         resample : bool, default=False
@@ -621,9 +563,8 @@ class Cube:
         rows : ndarray of shape (m,), int64
             Ascending row numbers of `samples`.  Labeled pixels that are masked are left out.
         labels : ndarray of shape (m,), int64 or str
-            Class names, if `label_map` is a vector or CSV file whose classes are text; the
-            ``classes_`` of a model fitted to them are these names.  Otherwise codes, even
-            if the map has names for them.
+            Class names, if `label_map` is a vector or CSV file whose classes are text.
+            Otherwise codes, even if the map has names for them.
 
         Raises
         ------
@@ -647,61 +588,29 @@ class Cube:
 
         Examples
         --------
-        >>> import numpy as np, zarr
-        >>> from daskclust import open_cube
-        >>> values = zarr.array(np.array([[[1], [-9]], [[2], [3]]], dtype="int16"))
-        >>> cube = open_cube(values, dims=("y", "x", "band"), nodata=-9)
-        >>> rows, labels = cube.rows_of(np.array([[0, -1], [-1, 2]]))
-        >>> rows.tolist(), labels.tolist()
-        ([0, 2], [0, 2])
+        >>> import daskclust, numpy as np
+        >>> values = np.array([[[1], [-9]], [[2], [3]]])
+        >>> cube = daskclust.open_cube(values, dims=("y", "x", "band"), nodata=-9)
+        >>> cube.rows_of(np.array([[0, -1], [-1, 2]]))
+        (array([0, 2]), array([0, 2]))
         """
         opened = self.open_map(
             "label_map", label_map, variable=variable, class_column=class_column, resample=resample
         )
-        image = opened.values
-        if image.dtype.kind not in "iub":
-            raise no_codes("label_map", image.dtype)
         values = tuple(unlabeled) if isinstance(unlabeled, Iterable) else (unlabeled,)
         if not all(isinstance(value, int | np.integer) for value in values):
             raise TypeError(
                 f"`unlabeled` must be one or more integers, got {unlabeled!r}. Pass -1 or (0,), "
                 "for example."
             )
-        values = (0,) if image.dtype.kind == "b" else (*values, *opened.nodata)
-        names = opened.meanings if opened.by_name else None
-        if names is not None:
-            values = opened.nodata
-        rows, labels, left_out = _block_tasks.labeled_rows(
-            self._blocks, self.block_counts, image, values, opened.features
-        )
-        if left_out:
-            warn(left_out, DaskclustWarning)
-        warn_of_similar((opened.meanings or {}).values())
-        gone = sorted(set(opened.stated).difference(values, np.unique(labels).tolist()))
-        if gone and len(labels):
-            shown = ", ".join(repr((opened.meanings or {}).get(code, code)) for code in gone[:10])
-            warn(
-                f"{len(gone)} of the {len(opened.stated)} classes label no pixel with data "
-                f"({shown}): their features lie outside the image or on masked pixels, or are "
-                "smaller than a pixel.",
-                DaskclustWarning,
-            )
-        if names is not None:
-            known = np.array(sorted(names))
-            texts = np.array([names[code] for code in known.tolist()])
-            labels = texts[np.searchsorted(known, labels)]
-        return rows, labels
+        return left_out.rows_of(self._blocks, self.block_counts, opened, values)
 
     def warn_of_left_out(self, image: Image, unlabeled: Sequence[int] = ()) -> None:
         """Warn about labels that no row takes, and about similar names of classes.
 
         One pass over the blocks that hold labels; only counts reach the client.
         """
-        hidden = (*(() if image.by_name else unlabeled), *image.nodata)
-        left_out = _block_tasks.labels_left_out(self._blocks, image.values, hidden, image.features)
-        if left_out:
-            warn(left_out, DaskclustWarning)
-        warn_of_similar((image.meanings or {}).values())
+        left_out.warn_of_left_out(self._blocks, image, unlabeled)
 
     # Values of rows on the image
 
@@ -719,22 +628,18 @@ class Cube:
             Value of masked pixels, and of pixels whose label is masked.
         classes : array of shape (k,), default=None
             The model's ``classes_``, if labels are text.  Class i becomes the code i, any
-            other text -1.  None takes the sorted distinct names in a NumPy array; lazy
-            text needs `classes`.
+            other text -1.  None takes the sorted distinct names in a NumPy array.
 
         Returns
         -------
         dask.array.Array of shape (y, x)
-            Lazy, with the blocks of the cube as chunks.  The dtype is that of the labels
-            if it can hold `fill_value`.  Otherwise unsigned labels become int64 (negative
-            `fill_value`), and integers become float64 (`fill_value` NaN or not an
-            integer).
+            Lazy, with the blocks of the cube as chunks.  If the dtype of the labels cannot hold
+            `fill_value`, they become int64, or float64 for NaN and fractions.
 
         Raises
         ------
         ValueError
-            The number of labels is not `n_valid`, or labels are lazy text without
-            `classes`.
+            The number of labels is not `n_valid`, or labels are lazy text without `classes`.
 
         Notes
         -----
@@ -742,10 +647,9 @@ class Cube:
 
         Examples
         --------
-        >>> import numpy as np, zarr
-        >>> from daskclust import open_cube
-        >>> values = zarr.array(np.array([[[1], [-9]], [[2], [3]]], dtype="int16"))
-        >>> cube = open_cube(values, dims=("y", "x", "band"), nodata=-9)
+        >>> import daskclust, numpy as np
+        >>> values = np.array([[[1], [-9]], [[2], [3]]])
+        >>> cube = daskclust.open_cube(values, dims=("y", "x", "band"), nodata=-9)
         >>> cube.to_map(np.array([5, 6, 7])).compute().tolist()
         [[5, -1], [6, 7]]
         """
@@ -796,9 +700,8 @@ class Cube:
 
         Examples
         --------
-        >>> import numpy as np, zarr
-        >>> from daskclust import open_cube
-        >>> cube = open_cube(zarr.ones(shape=(2, 3, 1)), dims=("y", "x", "band"))
+        >>> import daskclust, numpy as np
+        >>> cube = daskclust.open_cube(np.ones((2, 3, 1)), dims=("y", "x", "band"))
         >>> labels = np.array([0, 0, 0, 0, 1, 0])
         >>> cube.smooth(labels, min_pixels=2).compute().tolist()
         [0, 0, 0, 0, 0, 0]
@@ -833,10 +736,9 @@ class Cube:
 
         Examples
         --------
-        >>> import numpy as np, zarr
-        >>> from daskclust import open_cube
-        >>> values = zarr.array(np.array([[[1], [-9]], [[2], [3]]], dtype="int16"))
-        >>> cube = open_cube(values, dims=("y", "x", "band"), nodata=-9)
+        >>> import daskclust, numpy as np
+        >>> values = np.array([[[1], [-9]], [[2], [3]]])
+        >>> cube = daskclust.open_cube(values, dims=("y", "x", "band"), nodata=-9)
         >>> cube.label_map(np.array([1, 0, 1]), class_names=["wheat", "water"]).area()[1].pixels
         2
         """
@@ -862,10 +764,8 @@ class Cube:
 
         Parameters
         ----------
-        labels, classes
+        labels, classes, fill_value
             See :meth:`to_map`.
-        fill_value : number, default=-1
-            Value of masked pixels.
         name : str, default="labels"
         class_names : sequence of str or mapping of int to str, default=None
             Meanings of the labels 0, 1, ..., or by label, for the attributes ``flag_values`` and
@@ -883,10 +783,9 @@ class Cube:
 
         Examples
         --------
-        >>> import numpy as np, zarr
-        >>> from daskclust import open_cube
-        >>> values = zarr.array(np.array([[[1], [-9]], [[2], [3]]], dtype="int16"))
-        >>> cube = open_cube(values, dims=("y", "x", "band"), nodata=-9)
+        >>> import daskclust, numpy as np
+        >>> values = np.array([[[1], [-9]], [[2], [3]]])
+        >>> cube = daskclust.open_cube(values, dims=("y", "x", "band"), nodata=-9)
         >>> cube.to_xarray(np.array([5, 6, 7])).dims
         ('y', 'x')
         """
@@ -917,18 +816,18 @@ class Cube:
         Parameters
         ----------
         labels : array of shape (n_valid,), integer or text
-            NumPy, or Dask with the chunks of `samples`; -1 means "no label".  `classes`
-            turns text into codes, and the text becomes the names of the classes.
+            NumPy, or Dask with the chunks of `samples`; -1 means "no label".
         store : str, path or zarr store
-            The target.  The workers of a distributed cluster must be able to reach it.
-            If the name ends in .tif, the client writes a cloud-optimized GeoTIFF with
-            colors, class names, nodata value and coordinate system.
+            The target, which workers must be able to reach.  If the name ends in .tif, the
+            client writes a cloud-optimized GeoTIFF with colors, class names, nodata value and
+            coordinate system.
         overwrite : bool, default=False
             Replace a label map that daskclust has written; nothing else is ever replaced.
         n_clusters : int, default=None
             Number of clusters, if known.  Up to 32 767 clusters are stored as int16.
         classes : array of shape (k,), default=None
-            The model's ``classes_``, if labels are text; see :meth:`to_map`.
+            The model's ``classes_``, if labels are text, which becomes the names of classes; see
+            :meth:`to_map`.
         class_names : sequence of str or mapping of int to str, default=None
             Meanings of the labels 0, 1, ..., or by label; ``cluster_0``, ... by default.
         class_colors : mapping of int to str, default=None
@@ -945,9 +844,7 @@ class Cube:
         zarr.Group or Path
             The path of a GeoTIFF, else the group, open for reading.  Its array ``labels``
             (y, x) is int16 or int32 with ``_FillValue = -1``.  CF ``flag_values`` and
-            ``flag_meanings`` list the known clusters and all labels that occur.  The
-            georeference of the cube (attributes, coordinates, grid mapping) is copied
-            unchanged.
+            ``flag_meanings`` list the known clusters and all labels that occur.
 
         Raises
         ------
@@ -957,9 +854,9 @@ class Cube:
             A worker cannot reach the cube or the target, or blocks of the target are
             missing.
         ValueError
-            The target is the cube's own store or contains it.  The number of labels is
-            not `n_valid`, or a label is less than -1 or too large for the dtype.  The
-            local files of the cube were changed after its valid pixels were counted.
+            The target contains the cube.  The number of labels is not `n_valid`, or a label is
+            less than -1 or too large for the dtype.  The local files of the cube were changed
+            after its valid pixels were counted.
 
         Notes
         -----
@@ -968,10 +865,9 @@ class Cube:
 
         Examples
         --------
-        >>> import numpy as np, zarr
-        >>> from daskclust import open_cube
-        >>> values = zarr.array(np.array([[[1], [-9]], [[2], [3]]], dtype="int16"))
-        >>> cube = open_cube(values, dims=("y", "x", "band"), nodata=-9)
+        >>> import daskclust, numpy as np, zarr
+        >>> values = np.array([[[1], [-9]], [[2], [3]]])
+        >>> cube = daskclust.open_cube(values, dims=("y", "x", "band"), nodata=-9)
         >>> written = cube.write_labels(np.array([0, 0, 1]), zarr.storage.MemoryStore())
         >>> written["labels"][:].tolist(), written["labels"].attrs["flag_meanings"]
         ([[0, -1], [0, 1]], 'cluster_0 cluster_1')
@@ -979,8 +875,7 @@ class Cube:
         labels, names = _block_tasks.as_numbers(labels, classes, class_names)
         largest = None
         if isinstance(labels, np.ndarray) and labels.dtype.kind in "iu":
-            shown = np.ma.compressed(labels)
-            largest = int(shown.max()) if len(shown) else -1
+            largest = int(np.ma.compressed(labels).max(initial=-1))
         aligned = self._aligned(labels)
         if aligned.dtype.kind not in "iu":
             raise ValueError(f"`labels` must be integers, got dtype {aligned.dtype}.")
@@ -1050,35 +945,19 @@ class Cube:
 
         Examples
         --------
-        >>> import numpy as np, zarr
-        >>> from daskclust import open_cube
-        >>> values = zarr.array(np.array([[[1], [-9]], [[2], [3]]], dtype="int16"))
-        >>> cube = open_cube(values, dims=("y", "x", "band"), nodata=-9)
+        >>> import daskclust, numpy as np, zarr
+        >>> values = np.array([[[1], [-9]], [[2], [3]]])
+        >>> cube = daskclust.open_cube(values, dims=("y", "x", "band"), nodata=-9)
         >>> written = cube.write_map(np.array([0.5, 0.25, 1.0]), zarr.storage.MemoryStore())
         >>> written["values"][:].tolist()
         [[0.5, nan], [0.25, 1.0]]
         """
         bands = None if names is None else [str(name) for name in names]
-        values = seen_alike(values)
-        if not isinstance(values, da.Array):
-            # A mask stays: what it hides is NaN in the map, as in masked blocks.
-            values = np.asanyarray(values)
-        if values.ndim not in (1, 2) or values.dtype.kind not in "iufb":
-            raise ValueError(
-                "`values` must be numbers of shape (n_valid,) or (n_valid, m), got shape "
-                f"{values.shape} and dtype {values.dtype}."
-            )
-        columns = [values] if values.ndim == 1 else [values[:, k] for k in range(values.shape[1])]
-        if bands is not None and len(bands) != len(columns):
-            raise ValueError(f"Got {len(bands)} names for {len(columns)} bands; expected one each.")
-        dtype = np.float64 if values.dtype == np.float64 else np.float32
-        images = [
-            self._blocks.image(self._aligned(column.astype(dtype)), np.nan) for column in columns
-        ]
-        image = images[0] if values.ndim == 1 else da.stack(images)
+        columns = columns_of(values, bands)
+        images = [self._blocks.image(self._aligned(column), np.nan) for column in columns]
         check_not_within(self.stored.array, store)
         writer = value_writer(
-            image,
+            images[0] if np.ndim(values) == 1 else da.stack(images),
             self.georeference,
             store,
             names=bands,

@@ -398,14 +398,6 @@ class MapAxes:
     x_name: str
     y_name: str
     unit: str
-    system: str | None
-
-    @property
-    def pixel(self) -> str:
-        """Size of a pixel, as text."""
-        if self.unit == "pixel":
-            return ""
-        return f"{abs(self.across):g} x {abs(self.down):g} {self.unit}"
 
 
 @dataclass(frozen=True)
@@ -462,19 +454,20 @@ class PixelGrid:
         """The axes of a picture; rows and columns where the image is turned."""
         a, b, c, d, e, f = self.transform
         if b != 0 or d != 0 or self.transform == IDENTITY:
-            return MapAxes(0.0, 1.0, 0.0, 1.0, "Column (pixel)", "Row (pixel)", "pixel", None)
+            return MapAxes(0.0, 1.0, 0.0, 1.0, "Column (pixel)", "Row (pixel)", "pixel")
         return MapAxes(c, a, f, e, *_names_of(self.crs))
 
 
-def _names_of(text: str | None) -> tuple[str, str, str, str | None]:
+def _names_of(text: str | None) -> tuple[str, str, str]:
+    """Return the titles of x and y, and their unit."""
     system = None if text is None else known_system(text)
     if system is None:
-        return "x", "y", "units", None
+        return "x", "y", "units"
     axes = {axis.direction: axis for axis in system.axis_info}
     unit = next((axis.unit_name for axis in axes.values()), "units")
     unit = _UNITS.get(unit, unit)
     x_name, y_name = ("Longitude", "Latitude") if system.is_geographic else ("Easting", "Northing")
-    return f"{x_name} ({unit})", f"{y_name} ({unit})", unit, str(system.name)
+    return f"{x_name} ({unit})", f"{y_name} ({unit})", unit
 
 
 def pixel_grid(place: Georeference, shape: tuple[int, ...]) -> PixelGrid:

@@ -95,6 +95,67 @@ def open_path(path: str | os.PathLike[str]) -> Any:
     return open_file(path if local is None else local)
 
 
+def find_arrays(
+    source: Any,
+    variable: str | Sequence[str] | None,
+    guess: Callable[[str, str, Mapping[str, Any]], list[str]],
+    name: str = "",
+) -> tuple[dict[str, Described], tuple[Path, ...]]:
+    """Describe the arrays that are meant, by their names, in any kind of source; metadata only.
+
+    `variable` names them among several. Without it, `guess` chooses names, given words for the
+    source and its arrays, and the arrays. `name` is that of the argument, for messages. The second
+    result are the local files that hold the values, if no store does.
+    """
+    files: tuple[Path, ...] = ()
+    if isinstance(source, str | os.PathLike):
+        local = local_path(source)
+        source = open_path(source)
+        if local is not None and not isinstance(source, zarr.Group | zarr.Array):
+            files = (local,)
+    elif isinstance(source, list | tuple):
+        if all(isinstance(item, str | os.PathLike) for item in source):
+            files = tuple(filter(None, map(local_path, source)))
+            source = open_files(source)
+        else:
+            source = np.asanyarray(source)
+    elif not isinstance(source, Described) and not hasattr(source, "dtype"):
+        source = source if hasattr(source, "data_vars") else open_store(source)
+    if isinstance(source, zarr.Group):
+        where, what, items = "store", "array", arrays_of(source)
+    elif hasattr(source, "data_vars"):
+        where, what = "Dataset", "variable"
+        items = {str(name): source[name] for name in source.data_vars}
+    elif variable is not None:
+        raise ValueError(
+            f"variable={variable!r}, but {name or 'the source'} is a single array; leave "
+            "variable out."
+        )
+    elif isinstance(source, dict):  # band files
+        return source, files
+    else:
+        if isinstance(source, zarr.Array) or hasattr(source, "dims"):
+            source = describe(source)
+        elif not isinstance(source, Described):
+            source = Described(seen_alike(source), "The array")
+        return {source.title: source}, files
+    where += name and f" of {name}"
+    if variable is None:
+        wanted = guess(where, what, items)
+    else:
+        several = isinstance(variable, Iterable) and not isinstance(variable, str)
+        wanted = [*variable] if several else [variable]  # type: ignore[list-item]
+    found = {}
+    for key in wanted:
+        if key in items:
+            found[key] = describe(items[key], source, items)
+        elif isinstance(source, zarr.Group) and (below := array_of(source, str(key))) is not None:
+            found[key] = describe(below)
+        else:
+            raise KeyError(f"No {what} {key!r} in the {where}; it has {sorted(items)}.")
+    return found, files
+
+
 def find_cube(
     source: Any, variable: str | Sequence[str] | None, dims: Sequence[str] | None
 ) -> Found:
@@ -103,52 +164,17 @@ def find_cube(
     `variable` names the cube, or its bands, among several variables; `dims` the dimensions, where
     those found are not to be used.
     """
-    files: tuple[Path, ...] = ()
-    if isinstance(source, list | tuple) and all(
-        isinstance(item, str | os.PathLike) for item in source
-    ):
-        files = tuple(filter(None, map(local_path, source)))
-        source = open_files(source)
-    elif isinstance(source, str | os.PathLike):
-        local = local_path(source)
-        source = open_path(source)
-        if local is not None and not isinstance(source, zarr.Group | zarr.Array):
-            files = (local,)
-    if isinstance(source, da.Array | np.ndarray):
-        if variable is not None:
-            raise ValueError(f"variable={variable!r}, but there is one array; leave variable out.")
-        lazy = seen_alike(source) if isinstance(source, da.Array) else da.from_array(source)
-        found = _joined({"array": Described(lazy, "The array")}, dims, files)
-    else:
-        # xarray's objects have `dims`.
-        if not isinstance(source, Described | dict) and not hasattr(source, "dims"):
-            source = open_store(source)
-        found = _joined(_chosen(source, variable), dims, files)
-    array = found.array
-    if array.ndim != 3 or 0 in array.shape:
-        of_vectors = (
-            " Rows of vectors are no image: daskclust.open_table opens them, of a Zarr store by "
-            "the path of the array (STORE/NAME)."
-        )
-        raise ValueError(
-            f"{found.title} has shape {array.shape}; expected three dimensions, y, x and "
-            f"band, none of them empty.{of_vectors if array.ndim == 2 else ''}"
-        )
-    if array.dtype.kind not in "iufb":
-        raise ValueError(f"{found.title} has dtype {array.dtype}; expected numbers.")
-    return found
+    return joined(*find_arrays(source, variable, cubes_among), dims)
 
 
 # Metadata of arrays of Zarr and xarray
 
 
-def describe(
-    item: Any, group: Any = None, arrays: Mapping[str, Any] | None = None, *, lazy: bool = False
-) -> Described:
+def describe(item: Any, group: Any = None, arrays: Mapping[str, Any] | None = None) -> Described:
     """Describe an array of Zarr or xarray, alone or in a group or Dataset.
 
-    `arrays` are those of the group, if they are open.  With `lazy`, a variable that xarray has not
-    read yet stays unread.
+    `arrays` are those of the group, if they are open. A variable that xarray has not read yet stays
+    unread.
     """
     if isinstance(item, zarr.Array):
         group = _parent_of(item) if group is None else group
@@ -183,7 +209,7 @@ def describe(
     def find(name: str) -> Coordinate | None:
         return _coordinate(known.get(name))
 
-    values = seen_alike(item.chunk().data if lazy and item.chunks is None else item.data)
+    values = seen_alike(item.data if item.chunks is not None else item.chunk().data)
     names = tuple(map(str, item.dims))
     title = f"The DataArray {item.name!r}"
     return Described(values, title, names, dict(item.attrs), {}, item.encoding, mapping, find)
@@ -218,37 +244,11 @@ def _parent_of(array: zarr.Array) -> zarr.Group | None:
         return None
 
 
-# One cube of what was chosen
+# One cube, or one image, of what was found
 
 
-def _chosen(source: Any, variable: str | Sequence[str] | None) -> dict[str, Described]:
-    """Describe the array that is the cube, or those that are its bands, by their names."""
-    if isinstance(source, zarr.Group):
-        where, what, items = "store", "array", arrays_of(source)
-    elif hasattr(source, "data_vars"):
-        where, what = "Dataset", "variable"
-        items = {str(name): source[name] for name in source.data_vars}
-    elif variable is not None:
-        is_array = isinstance(source, zarr.Array)
-        where = "the store is a single array" if is_array else "there is one image"
-        raise ValueError(f"variable={variable!r}, but {where}; leave variable out.")
-    elif isinstance(source, dict):  # band files
-        return source
-    else:
-        one = source if isinstance(source, Described) else describe(source, lazy=True)
-        return {one.title: one}
-    if variable is None:
-        names: Sequence[str] = _guessed(where, what, items)
-    else:
-        several = isinstance(variable, Iterable) and not isinstance(variable, str)
-        names = [*variable] if several else [variable]  # type: ignore[list-item]
-    for name in names:
-        if name not in items:
-            raise KeyError(f"No {what} {name!r} in the {where}; it has {sorted(items)}.")
-    return {name: describe(items[name], source, items, lazy=True) for name in names}
-
-
-def _guessed(where: str, what: str, items: Mapping[str, Any]) -> list[str]:
+def cubes_among(where: str, what: str, items: Mapping[str, Any]) -> list[str]:
+    """Return the name of the only cube, or else those of all images, B2 before B10."""
     cubes = [name for name, item in items.items() if item.ndim in (3, 4)]
     if not cubes:
         images = [name for name, item in items.items() if item.ndim == 2]
@@ -271,18 +271,38 @@ def _guessed(where: str, what: str, items: Mapping[str, Any]) -> list[str]:
     return cubes
 
 
+def images_among(where: str, what: str, items: Mapping[str, Any]) -> list[str]:
+    """Return the name of the only two-dimensional array."""
+    images = two_dimensional(items)
+    if len(images) != 1:
+        raise ValueError(
+            f"The {where} has {len(images)} two-dimensional {what}s ({images}) among "
+            f"{sorted(items)}; say which."
+        )
+    return images
+
+
+def two_dimensional(items: Mapping[str, Any]) -> list[str]:
+    """Return the names of arrays with two dimensions; those of xarray may have more of length 1."""
+    return sorted(
+        name
+        for name, item in items.items()
+        if (item if isinstance(item, zarr.Array) else item.squeeze()).ndim == 2
+    )
+
+
 def _natural(name: str) -> list[tuple[int, str]]:
     return [(int(part) if part.isdigit() else -1, part) for part in re.split(r"(\d+)", name)]
 
 
-def _joined(
-    parts: Mapping[str, Described], dims: Sequence[str] | None, files: tuple[Path, ...]
+def joined(
+    parts: Mapping[str, Described], files: tuple[Path, ...], dims: Sequence[str] | None
 ) -> Found:
     """Make one three-dimensional array of a cube, of images, or of a stack of cubes."""
     first = next(iter(parts.values()))
     attributes = dict(first.attributes)
     names: Any = first.names if dims is None else dims if isinstance(dims, str) else tuple(dims)
-    array = first.values
+    array = first.values if isinstance(first.values, zarr.Array) else as_lazy(first.values)
     placed = [_renamed(part, names) for part in parts.values()]
     beside = [first.find(name) for name in CENTERS]
     wavelengths: Sequence[tuple[Any, Any]] = [
@@ -311,6 +331,17 @@ def _joined(
         stated = first.find(first.names[axes[0]]) if len(axes) == 1 else None
         if stated is not None and stated.values.dtype.kind in "UTO" and stated.values.ndim == 1:
             attributes[BAND_NAMES] = list(map(str, np.asarray(stated.values[:]).tolist()))
+    if array.ndim != 3 or 0 in array.shape:
+        of_vectors = (
+            " Rows of vectors are no image: daskclust.open_table opens them, of a Zarr store by "
+            "the path of the array (STORE/NAME)."
+        )
+        raise ValueError(
+            f"{first.title} has shape {array.shape}; expected three dimensions, y, x and "
+            f"band, none of them empty.{of_vectors if array.ndim == 2 else ''}"
+        )
+    if array.dtype.kind not in "iufb":
+        raise ValueError(f"{first.title} has dtype {array.dtype}; expected numbers.")
     good = [one.values for one in map(first.find, GOOD) if one is not None and one.values.ndim == 1]
     if good and BAD_BANDS not in attributes and good[0].size in array.shape:
         attributes[BAD_BANDS] = (values_of(good[0]) == 0).tolist()
@@ -561,45 +592,39 @@ _HIDDEN = int(np.iinfo(np.int64).min)
 
 
 def read_image(name: str, image: Any, variable: str | None = None) -> Image:
-    """Open an image of any size; see :func:`open_image`.
+    """Open an image of any size; see :func:`open_image`."""
+    if isinstance(image, Image):
+        return image
+    found, _ = find_arrays(image, variable, images_among, name)
+    if len(found) != 1:
+        raise ValueError(f"{name} must be one image, got {len(found)}: {[*found]}.")
+    return image_of(name, *found.values())
+
+
+def image_of(name: str, item: Described) -> Image:
+    """Return an array as an image; `name` is that of the argument.
 
     Masked elements of a NumPy array have no label, and a mask excludes them.
     """
-    if isinstance(image, Image):
-        return image
-    if isinstance(image, str | os.PathLike):
-        image = open_path(image)
-    group = image if isinstance(image, zarr.Group) or hasattr(image, "data_vars") else None
-    if group is not None:
-        image = _only_image(name, group, variable)
-    elif variable is not None:
-        raise ValueError(f"variable={variable!r}, but {name} is a single array; leave it out.")
-    if isinstance(image, zarr.Array):
-        return _described(describe(image, group), as_dask(image))
-    if hasattr(image, "dims"):
-        image = describe(image)
-    if isinstance(image, Described):
-        return _of_labels(name, image)
-    values = seen_alike(image) if isinstance(image, da.Array) else np.asanyarray(image)
-    masked = np.ma.isMaskedArray(values._meta if isinstance(values, da.Array) else values)
-    if not masked:
+    values = item.values
+    if isinstance(values, zarr.Array):
+        return _described(item, as_dask(values))
+    if item.names is not None:
+        return _of_labels(name, item)
+    is_lazy = isinstance(values, da.Array)
+    if not np.ma.isMaskedArray(values._meta if is_lazy else values):
         return Image(_plain(name, values))
-    if values.dtype.kind not in "iubf" or name == "scales":
+    kind = values.dtype.kind
+    if kind not in "iubf" or name == "scales":
         raise no_codes(f"{name}, a masked array,", values.dtype)
-    if values.dtype.kind == "f":
-        filled = partial(np.ma.filled, fill_value=np.nan)
-        lazy = isinstance(values, da.Array)
-        return Image(
-            da.map_blocks(filled, values, meta=np.empty((0, 0))) if lazy else filled(values)
-        )
-    is_bool = values.dtype.kind == "b"
-    fill = name == "mask" if is_bool else _HIDDEN
-    if isinstance(values, da.Array):
-        meta = np.empty((0,) * values.ndim, bool if is_bool else np.int64)
-        values = da.map_blocks(_filled, values, fill=fill, meta=meta)
-    else:
-        values = _filled(values, fill=fill)
-    return Image(values, () if is_bool else (_HIDDEN,))
+    fill: Any = np.nan if kind == "f" else name == "mask" if kind == "b" else _HIDDEN
+    out_type = np.int64 if kind in "iu" else values.dtype
+    filled = (
+        da.map_blocks(_filled, values, fill=fill, meta=np.empty((0,) * values.ndim, out_type))
+        if is_lazy
+        else _filled(values, fill=fill)
+    )
+    return Image(filled, (_HIDDEN,) if kind in "iu" else ())
 
 
 def _plain(name: str, values: Any) -> Any:
@@ -621,13 +646,12 @@ def _without_mask(block: Any, what: str) -> Any:
 
 
 def _filled(values: Any, *, fill: Any) -> NDArray[Any]:
-    mask = np.ma.getmaskarray(values)
-    if values.dtype.kind == "b":
-        return np.where(mask, fill, np.ma.getdata(values))
-    plain = np.where(mask, 0, np.ma.getdata(values))
+    if values.dtype.kind not in "iu":
+        return np.ma.filled(values, fill)
+    plain = np.where(np.ma.getmaskarray(values), 0, np.ma.getdata(values))
     if plain.dtype == np.uint64 and plain.size and plain.max() > np.iinfo(np.int64).max:
         raise ValueError(f"label_map holds {plain.max()}; expected labels below 2**63.")
-    return np.where(mask, fill, plain.astype(np.int64))
+    return np.where(np.ma.getmaskarray(values), fill, plain.astype(np.int64))
 
 
 def _from_features(
@@ -658,29 +682,6 @@ def _from_features(
         features=features,
         units=features[0].numbers if features else None,
     )
-
-
-def _only_image(name: str, group: Any, variable: str | None) -> Any:
-    """Return the only image of a Zarr group or Dataset, or the variable that is named."""
-    in_zarr = isinstance(group, zarr.Group)
-    what, where = ("array", "store") if in_zarr else ("variable", "file")
-    known = sorted(group.array_keys()) if in_zarr else [str(key) for key in group.data_vars]
-    if variable is not None:
-        one = array_of(group, variable) if in_zarr else group.data_vars.get(variable)
-        if one is None:
-            raise KeyError(f"No {what} {variable!r} in the {where} of {name}; it has {known}.")
-        return one
-    if in_zarr:
-        images = {key: array for key, array in arrays_of(group).items() if array.ndim == 2}
-    else:
-        images = {key: group[key] for key in known if group[key].squeeze().ndim == 2}
-    if len(images) != 1:
-        shown = sorted(images) if in_zarr else list(images)
-        raise ValueError(
-            f"The {where} of {name} has {len(images)} two-dimensional {what}s ({shown}) among "
-            f"{known}; say which."
-        )
-    return next(iter(images.values()))
 
 
 def _of_labels(name: str, item: Described) -> Image:

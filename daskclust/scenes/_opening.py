@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, cast
@@ -15,20 +14,25 @@ from numpy.typing import ArrayLike
 from daskclust.config import check_choice, without_mask
 from daskclust.core.array_types import Array
 from daskclust.core.storage.stored_array import StoredArray
-from daskclust.core.storage.stores import arrays_of
 from daskclust.core.warn import warn
 from daskclust.exceptions import QuantizationWarning
 from daskclust.scenes import _metadata
 from daskclust.scenes._block_tasks import CubeSource, Scaling
 from daskclust.scenes._cube import Cube
-from daskclust.scenes._georeference import Described, Georeference
+from daskclust.scenes._georeference import Georeference
 from daskclust.scenes._open_array import (
     Found,
+    Image,
     are_features,
     as_lazy,
+    cubes_among,
+    find_arrays,
     find_cube,
+    image_of,
+    images_among,
+    joined,
     open_image,
-    open_path,
+    two_dimensional,
 )
 from daskclust.scenes.bands import chosen_bands, kept_bands
 from daskclust.scenes.block_grid import BlockGrid, flatten
@@ -38,37 +42,33 @@ from daskclust.scenes.formats.format_detection import BAND_NAMES, NODATA_OF_BAND
 _NAMES = ("time", "y", "x")
 
 
-def find_clouds(mask: Any, variable: str | None = None) -> Found | None:
-    """Find a mask of each date; None where the mask is one image."""
-    if are_features(mask):
-        return None
-    if isinstance(mask, str | os.PathLike):
-        mask = open_path(mask)
-    counts = _dimensions(mask, variable)
-    if 2 in counts or not counts & {3, 4}:
-        return None
-    found = find_cube(mask, variable, None)
-    return found if found.names is not None else replace(found, names=_NAMES)
+def _masks_among(where: str, what: str, items: Mapping[str, Any]) -> list[str]:
+    """Return the name of the only image, or of the only array of three dimensions without one."""
+    is_series = not two_dimensional(items) and any(item.ndim in (3, 4) for item in items.values())
+    return cubes_among(where, what, items) if is_series else images_among(where, what, items)
 
 
-def _dimensions(source: Any, variable: str | None) -> set[int]:
-    """Numbers of dimensions among the arrays that may be meant."""
-    if hasattr(source, "data_vars"):
-        items = {str(name): source[name] for name in source.data_vars}
-    elif isinstance(source, zarr.Group):
-        items = dict(arrays_of(source))
-    else:
-        items = {"": source.values if isinstance(source, Described) else source}
-        variable = None
-    if variable is not None:
-        items = {name: item for name, item in items.items() if name == variable}
-    # A raster file of one band has a dimension of length 1.
-    squeeze = hasattr(source, "dims") or isinstance(source, Described)
-    return {
-        sum(size > 1 for size in item.shape) if squeeze and item.ndim == 3 else item.ndim
-        for item in items.values()
-        if hasattr(item, "ndim")
-    }
+def _find_mask(
+    mask: Any, variable: str | None, shape: tuple[int, int], place: Georeference
+) -> tuple[Found | None, Any]:
+    """Open a mask of each date, or an image of pixels; the other result is None."""
+    if not isinstance(mask, Image) and not are_features(mask):
+        parts, files = find_arrays(mask, variable, _masks_among, "mask")
+        (item,) = parts.values()
+        # An image of xarray, or of a raster file, may have a dimension of length 1.
+        sizes = item.values.shape
+        is_squeezed = item.names is not None and not isinstance(item.values, zarr.Array)
+        n_dimensions = sum(size > 1 for size in sizes) if is_squeezed else len(sizes)
+        if len(sizes) in (3, 4) and n_dimensions != 2:
+            clouds = joined(parts, files, None)
+            return clouds if clouds.names is not None else replace(clouds, names=_NAMES), None
+        mask, variable = image_of("mask", item), None
+    values = open_image("mask", mask, shape, place=place, variable=variable).values
+    if values.dtype != bool:
+        raise ValueError(
+            f"mask has dtype {values.dtype}; expected bool, True where a pixel is excluded."
+        )
+    return None, values
 
 
 def without_clouds(
@@ -362,10 +362,10 @@ def open_cube(
             "path, or a pair (array or path, name of its variable or kind)."
         )
     mask, name = mask if is_pair else (mask, None)
-    clouds = None if mask is None else find_clouds(mask, name)
-    if clouds is not None:
-        array = without_clouds(array, order, clouds, place)
-        mask, order = None, (0, 1, 2)
+    if mask is not None:
+        clouds, mask = _find_mask(mask, name, (height, width), place)
+        if clouds is not None:
+            array, order = without_clouds(array, order, clouds, place), (0, 1, 2)
     coded = chosen_quantization(quantization, scales, array.dtype, n_bands, found.attributes)
     attributes = found.attributes
     if nodata is None or isinstance(nodata, str) or np.isscalar(nodata):
@@ -424,7 +424,7 @@ def open_cube(
     return Cube(
         source,
         pixels=None if source.array is not None else flatten(array.transpose(order), grid),
-        excluded=None if mask is None else flatten(_read_mask(mask, name, grid.shape, place), grid),
+        excluded=None if mask is None else flatten(mask, grid),
         scale=scale if isinstance(scale, str) else _fixed_scaling(scale, source, samples),
         wavelengths=centers,
         place=place,
@@ -455,12 +455,3 @@ def _fixed_scaling(scale: Any, source: CubeSource, dtype: np.dtype[Any]) -> Scal
     if not (np.isfinite(mean).all() and np.isfinite(std).all() and (std > 0).all()):
         raise ValueError("scale holds values that are not finite, or standard deviations of 0.")
     return Scaling("standard", dtype, mean=mean, std=std)
-
-
-def _read_mask(mask: Any, name: str | None, shape: tuple[int, int], place: Georeference) -> Any:
-    values = open_image("mask", mask, shape, place=place, variable=name).values
-    if values.dtype != bool:
-        raise ValueError(
-            f"mask has dtype {values.dtype}; expected bool, True where a pixel is excluded."
-        )
-    return values

@@ -19,7 +19,7 @@ from zarr.codecs import GzipCodec
 
 from daskclust.colors import Legend
 from daskclust.core.array_types import Ints
-from daskclust.core.engine import compute, start_on_workers
+from daskclust.core.engine import compute, seen_alike, start_on_workers
 from daskclust.core.storage.outputs import Output, check_written, finite, new_group
 from daskclust.core.storage.redact import redact, redact_all
 from daskclust.core.storage.stored_array import StoredArray, values_of
@@ -36,6 +36,7 @@ from daskclust.scenes._georeference import (
     pixel_grid,
 )
 from daskclust.scenes._metadata import NODATA_ATTRIBUTES, flags, label_dtype
+from daskclust.scenes.areas import places_of_codes
 from daskclust.scenes.formats.geotiff import (
     LABEL_MAP,
     VALUE_MAP,
@@ -48,8 +49,6 @@ from daskclust.scenes.formats.vector import check_codes
 
 _LEVEL = 4
 _DIMENSIONS = "_ARRAY_DIMENSIONS"
-#: Maximum ratio of the range of labels to their number for counting instead of sorting.
-_FEW = 4
 
 
 @dataclass(frozen=True)
@@ -200,6 +199,24 @@ def label_writer(
     )
 
 
+def columns_of(values: Any, names: Sequence[str] | None) -> list[Any]:
+    """Return the columns of numbers of rows, as float64 if they are, else as float32."""
+    values = seen_alike(values)
+    if not isinstance(values, da.Array):
+        # A mask stays: what it hides is NaN in the map, as in masked blocks.
+        values = np.asanyarray(values)
+    if values.ndim not in (1, 2) or values.dtype.kind not in "iufb":
+        raise ValueError(
+            "`values` must be numbers of shape (n_valid,) or (n_valid, m), got shape "
+            f"{values.shape} and dtype {values.dtype}."
+        )
+    values = values.astype(np.float64 if values.dtype == np.float64 else np.float32)
+    columns = [values] if values.ndim == 1 else [values[:, k] for k in range(values.shape[1])]
+    if names is not None and len(names) != len(columns):
+        raise ValueError(f"Got {len(names)} names for {len(columns)} bands; expected one each.")
+    return columns
+
+
 def value_writer(
     image: da.Array,
     place: Georeference,
@@ -343,12 +360,8 @@ def _labels_in(labels: Ints, limit: int, dtype: np.dtype[Any]) -> list[int]:
             f"Labels run from {low} to {high}; expected -1 to {limit} ({dtype}). For more clusters "
             "pass n_clusters= to write_labels."
         )
-    flat = labels.ravel()
-    if high - low <= _FEW * flat.size:
-        codes = np.flatnonzero(np.bincount(flat.astype(np.int64) - low)) + low
-    else:
-        codes = np.unique(flat)
-    return [int(code) for code in codes if code >= 0]
+    codes, places = places_of_codes(labels)
+    return [int(code) for code in codes[np.bincount(places) > 0] if code >= 0]
 
 
 def _grid_of_tif(place: Georeference, shape: tuple[int, ...], output: GeoTiff) -> PixelGrid:

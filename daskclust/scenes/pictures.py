@@ -9,6 +9,7 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
+from dask.utils import format_bytes
 
 from daskclust.colors import NODATA_COLOR, drawn, require_matplotlib, rgb_bands, stretch
 from daskclust.core.array_types import Floats, Ints
@@ -21,30 +22,22 @@ _SIDE = 1500
 _MOST_CLASSES = 40
 
 
-def draw_bands(
-    bands: da.Array,
-    grid: PixelGrid,
-    names: Sequence[str],
-    nodata: Sequence[Sequence[float]],
-    *,
-    units: Any = None,
-    ax: Any = None,
-    title: str | None = None,
+def draw_cube(
+    cube: Any, bands: int | Sequence[int] | None = None, *, ax: Any = None, title: str | None = None
 ) -> Any:
-    """Draw one band, or three in red, green and blue, of (y, x, bands); see ``Cube.plot``.
-
-    `nodata` are values of each band that mean "no data".
-    """
-    step = _step(bands.shape)
-    (found,) = compute("a picture of the scene", bands[::step, ::step])
+    """Draw a cube in colors, or one of its bands; see ``Cube.plot``."""
+    chosen = _bands_to_draw(bands, cube.bands, cube.stored.shape[2], cube.wavelengths)
+    names = [_name_of_band(cube, band) for band in chosen]
+    step, grid = _step(cube.shape), cube.pixel_grid
+    (found,) = compute("a picture of the scene", cube.stored_bands(chosen)[::step, ::step])
     picture = np.ma.getdata(found).astype(float)
-    for number, own in enumerate(nodata):
-        picture[np.isin(picture[:, :, number], own), number] = np.nan
+    for number, band in enumerate(chosen):
+        picture[np.isin(picture[:, :, number], cube.nodata_of(band)), number] = np.nan
     ax, extent = _axes(ax), _extent(grid)
     if len(names) == 1:
         shown = ax.imshow(picture[:, :, 0], cmap="viridis", interpolation="nearest", extent=extent)
         shown.set_clim(*_limits(picture))
-        bar = ax.figure.colorbar(shown, ax=ax, shrink=0.8)
+        bar, units = ax.figure.colorbar(shown, ax=ax, shrink=0.8), cube.attributes.get("units")
         bar.set_label(names[0] + (f" ({units})" if units else ""))
         ax.set_facecolor(NODATA_COLOR)
     else:
@@ -55,7 +48,7 @@ def draw_bands(
     return ax
 
 
-def bands_to_draw(
+def _bands_to_draw(
     bands: int | Sequence[int] | None, kept: Ints, n_stored: int, wavelengths: Floats | None
 ) -> list[int]:
     """Return the stored numbers of the bands to draw: one, or three for red, green and blue."""
@@ -70,6 +63,14 @@ def bands_to_draw(
             f"{n_stored - 1}."
         )
     return numbers
+
+
+def _name_of_band(cube: Any, band: int) -> str:
+    place = np.flatnonzero(cube.bands == band)
+    if cube.wavelengths is not None and len(place):
+        return f"{cube.wavelengths[place[0]]:.4g} nm"
+    names = cube.stored_names
+    return names[band] if names and names[band] else f"band {band}"
 
 
 def draw_labels(
@@ -192,9 +193,28 @@ def html_table(title: str, facts: Mapping[str, str], more: Iterable[str] = ()) -
     )
 
 
-def wavelength_range(centers: Floats | None) -> str:
-    """Return the range of wavelengths as text."""
-    return "" if centers is None else f"{np.min(centers):.5g} to {np.max(centers):.5g} nm"
+def cube_html(cube: Any, *, counted: bool) -> str:
+    """Describe a cube; its valid pixels only if they are `counted`, which takes a pass."""
+    height, width, n_bands = cube.shape
+    stored, (down, across), (rows, columns) = cube.stored, cube.blocks.numblocks, cube.blocks.block
+    n_stored, centers = stored.shape[2], cube.wavelengths
+    facts = {
+        "Pixels": f"{height} x {width} ({', '.join(cube.dimension_names)})",
+        "Bands": str(n_bands) if n_bands == n_stored else f"{n_bands} of {n_stored} stored",
+        "Wavelengths": ""
+        if centers is None
+        else f"{np.min(centers):.5g} to {np.max(centers):.5g} nm",
+        "Blocks": f"{down} x {across}, of {rows} x {columns} pixels",
+        "Stored as": f"{stored.dtype}, {format_bytes(stored.nbytes)} uncompressed",
+        "Scaled by": ", ".join(
+            f"{key} {'one a band' if isinstance(value, list) else f'{value:g}'}"
+            for key, value in cube.values.items()
+        ),
+        "No data": ", ".join(f"{value:g}" for value in cube.nodata),
+        "Valid pixels": str(cube.n_valid) if counted else "not counted yet",
+        **place_facts(cube.pixel_grid),
+    }
+    return html_table("daskclust.Cube", facts)
 
 
 def place_facts(grid: PixelGrid) -> dict[str, str]:

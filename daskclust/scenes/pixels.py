@@ -83,13 +83,7 @@ def take_pixels(
     scaling: Scaling,
     make: Callable[[NDArray[Any]], NDArray[Any]] | None = None,
 ) -> tuple[NDArray[np.intp], NDArray[Any]]:
-    """Fetch some pixels by their place in the image: ``y * width + x``, each once.
-
-    There is at least one place.  Returns which of them hold a valid pixel, ascending, and these
-    pixels scaled, or what ``make(x)`` makes of those of a block, where they lie.
-
-    One pass that reads only the blocks concerned.
-    """
+    """Return which of some places are valid, and their samples; see ``Cube.take_pixels``."""
     grid = blocks.grid
     y, x = np.divmod(places, grid.shape[1])
     i, j = y // grid.block[0], x // grid.block[1]
@@ -117,12 +111,7 @@ _ENOUGH = 0.25
 def sample_pixels(
     blocks: CubeBlocks, counted: Surveyed, count: int, seed: int, *, without: Any = None
 ) -> tuple[NDArray[Any], tuple[NDArray[Any], NDArray[Any]]]:
-    """Draw valid pixels, and pairs of adjacent ones, by their place in the image; one pass.
-
-    About `count` of them, and of up to 16 384 of these the pixels to the right and below.
-    Pixels of the image `without` (y, x), bool, are not drawn: one more pass over this image, and
-    another one where few of the others have data.
-    """
+    """Draw valid pixels, and pairs of adjacent ones; see ``Cube.sample_pixels``."""
     height, width = blocks.grid.shape
     total = height * width
     # A mostly masked image needs more places for as many pixels.
