@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from daskclust.core.array_types import Array, Bools, Floats, Ints
 from daskclust.core.engine import seen_alike
 from daskclust.core.kernels.projection import project_rows
-from daskclust.core.storage.stored_array import StoredArray
+from daskclust.core.storage.stored_array import StoredArray, as_dask
 from daskclust.core.warn import warn
 from daskclust.exceptions import ChunkError, DaskclustWarning
 from daskclust.scenes._metadata import PLAIN, Meaning, Names, as_names
@@ -42,6 +42,18 @@ class Scaling:
     def is_by_value(self) -> bool:
         """True if each sample depends on one stored value."""
         return self.kind in ("none", "standard")
+
+    def check(self, n_bands: int) -> None:
+        """Raise an error if the scaling is not one of `n_bands` bands, or lacks a part."""
+        needs = {"standard": ("mean", "std"), "whitened": ("matrix",), "none": (), "unit": ()}
+        if any(getattr(self, name) is None for name in needs[self.kind]):
+            raise ValueError(f"The scaling {self.kind!r} must have {needs[self.kind]}.")
+        for values in (self.mean, self.matrix):
+            if values is not None and len(values) != n_bands:
+                raise ValueError(
+                    f"The cube has {n_bands} bands; the model was fitted on {len(values)} bands. "
+                    "Keep the same bands."
+                )
 
     def __call__(self, rows: Array, *, narrow: bool = True) -> Array:
         """Scale `rows` (n, p), in float64; not `narrow`, they need not be of `dtype` already."""
@@ -395,6 +407,33 @@ class CubeBlocks:
     def is_complete(self) -> bool:
         """True if all pixels are valid without reading them."""
         return self.source.is_complete and self.excluded is None
+
+    @property
+    def stored(self) -> StoredCube:
+        """Storage of the values."""
+        source = self.source
+        values = self.pixels if source.array is None else as_dask(source.array)
+        assert values is not None
+        return StoredCube(
+            array=None if source.array is None else source.array.array,
+            order=source.order,
+            shape=(*self.grid.shape, source.n_stored),
+            dtype=source.dtype,
+            values=values,
+            may_be_masked=not self.is_complete,
+        )
+
+    def stored_bands(self, bands: Sequence[int]) -> da.Array:
+        """Return bands as stored, by their stored numbers: lazy, (y, x, len(bands))."""
+        source, values = self.source, self.stored.values
+        if source.array is None:
+            images = [unflatten(values[:, int(band)], self.grid) for band in bands]
+        else:
+            images = [values.transpose(source.order)[:, :, int(band)] for band in bands]
+        stacked, dtype = da.stack(images, axis=2), source.meaning.dtype
+        if dtype is None:
+            return stacked
+        return da.map_blocks(source.meaning.view, stacked, meta=np.empty((0, 0, 0), dtype))
 
     def excluding(self, mask: Any) -> CubeBlocks:
         """Return the blocks with more pixels excluded: those of an image (y, x), bool."""

@@ -229,7 +229,7 @@ def _joined(axes: Sequence[Axis | None]) -> Placed:
 def placed_by_planes(x: Any, y: Any, stated: Transform | None) -> Placed:
     """Place a turned image by coordinates of shape (rows, columns).
 
-    Only the first and last row and the first column are looked at. A single row or column takes
+    Only the first and last row and the first column are read. A single row or column takes
     the step along the other axis from the stated transform.
 
     >>> down, across = np.mgrid[:2, :3] + 0.5

@@ -18,10 +18,8 @@ from daskclust.core.array_types import Floats, Ints
 from daskclust.core.engine import read_again
 from daskclust.core.kernels.pair_counts import PairCounts
 from daskclust.core.reduction.connectivity import Connectivity, ConnectivityCounts
-from daskclust.core.storage.stored_array import StoredArray, as_dask
+from daskclust.core.storage.stored_array import StoredArray
 from daskclust.core.storage.stores import stamp
-from daskclust.core.warn import warn
-from daskclust.exceptions import DaskclustWarning
 from daskclust.scenes import _block_tasks, left_out, pictures, pixels, smoothing
 from daskclust.scenes._block_tasks import CubeBlocks, CubeSource, Scaling, StoredCube
 from daskclust.scenes._georeference import Georeference, PixelGrid, pixel_grid
@@ -34,13 +32,12 @@ from daskclust.scenes._writing import (
     value_writer,
     write_together,
 )
-from daskclust.scenes.bands import as_ranges
 from daskclust.scenes.block_grid import flatten, unflatten
 from daskclust.scenes.formats.opening import kind_of
 from daskclust.scenes.formats.vector import covered, points_image
 from daskclust.scenes.label_images import resampled, with_codes
 from daskclust.scenes.label_map import LabelMap, as_data_array
-from daskclust.scenes.survey import Scale, survey, survey_some
+from daskclust.scenes.survey import Scale, survey, survey_some, warn_of_empty_bands
 
 
 class Cube:
@@ -176,32 +173,11 @@ class Cube:
     @property
     def stored(self) -> StoredCube:
         """Storage of the values."""
-        source = self._source
-        values = self._blocks.pixels if source.array is None else as_dask(source.array)
-        assert values is not None
-        return StoredCube(
-            array=None if source.array is None else source.array.array,
-            order=source.order,
-            shape=(*self.blocks.shape, source.n_stored),
-            dtype=source.dtype,
-            values=values,
-            may_be_masked=not self._blocks.is_complete,
-        )
+        return self._blocks.stored
 
     def stored_bands(self, bands: Sequence[int]) -> da.Array:
         """Return bands as stored, by their stored numbers: lazy, (y, x, len(bands))."""
-        if self._source.array is None:
-            pixels = self._blocks.pixels
-            assert pixels is not None
-            images = [unflatten(pixels[:, int(band)], self.blocks) for band in bands]
-        else:
-            whole = as_dask(self._source.array).transpose(self._source.order)
-            images = [whole[:, :, int(band)] for band in bands]
-        meaning = self._source.meaning
-        stacked = da.stack(images, axis=2)
-        if meaning.dtype is None:
-            return stacked
-        return da.map_blocks(meaning.view, stacked, meta=np.empty((0, 0, 0), meaning.dtype))
+        return self._blocks.stored_bands(bands)
 
     def survey_blocks(self, blocks: Sequence[int]) -> tuple[int, NDArray[np.intp]]:
         """Count the valid pixels of some blocks, and find the bands without data in all of them.
@@ -220,30 +196,14 @@ class Cube:
         self._stamp = stamp(self._held_in)
         found, present = survey(self._blocks, self._scale, self._dtype)
         if not present.all():
-            self._leave_out(np.flatnonzero(~present))
+            warn_of_empty_bands(self._source, present, must_have_data=self._bands_are_fixed)
+            source = replace(self._source, bands=self.bands[present])
+            self._blocks = replace(self._blocks, source=source)
+            if self.wavelengths is not None:
+                self.wavelengths = self.wavelengths[present]
         if self._scale == "whitened":
             found = replace(found, scaling=pixels.whitened(self._blocks, found))
         return found
-
-    def _leave_out(self, empty: NDArray[np.intp]) -> None:
-        """Remove bands without data."""
-        numbers = self.bands[empty]
-        text = as_ranges(numbers)
-        if self._bands_are_fixed:
-            raise ValueError(
-                f"Bands {text} hold no data in any pixel, but bands= asks for them; expected "
-                "data in every band that a model was fitted to. Fit the model without them."
-            )
-        warn(
-            f"Bands {text} hold no data in any pixel and are left out: "
-            f"{self.shape[2] - len(empty)} of {self._source.n_stored} bands are used. Name them "
-            "in bad_bands (--bad-bands) to do without this warning.",
-            DaskclustWarning,
-        )
-        source = replace(self._source, bands=np.delete(self.bands, empty))
-        self._blocks = replace(self._blocks, source=source)
-        if self.wavelengths is not None:
-            self.wavelengths = np.delete(self.wavelengths, empty)
 
     @property
     def sample_scaling(self) -> Scaling:
@@ -253,15 +213,7 @@ class Cube:
     def scaled_as(self, scaling: Scaling) -> Self:
         """Return the same cube with the samples of a scaling that a fitted model has stored."""
         counted = self._survey
-        needs = {"standard": ("mean", "std"), "whitened": ("matrix",), "none": (), "unit": ()}
-        if any(getattr(scaling, name) is None for name in needs[scaling.kind]):
-            raise ValueError(f"The scaling {scaling.kind!r} lacks one of {needs[scaling.kind]}.")
-        for values in (scaling.mean, scaling.matrix):
-            if values is not None and len(values) != self._source.n_bands:
-                raise ValueError(
-                    f"The cube has {self._source.n_bands} bands; the model was fitted on one of "
-                    f"{len(values)}. Keep the same bands."
-                )
+        scaling.check(self._source.n_bands)
         other = copy(self)
         other.__dict__.pop("samples", None)
         other._scale = replace(scaling, dtype=self._dtype)
@@ -322,7 +274,7 @@ class Cube:
         """Count near nodes, and nodes of adjacent pixels, in one pass over the cube.
 
         Pixels of weight 0 are absent. For each space one `PairCounts` of horizontally and
-        vertically adjacent pixels by their nearest nodes, the same whatever the blocks.
+        vertically adjacent pixels by their nearest nodes, for any blocks.
         """
         return pixels.count_graph(self._blocks, self._survey, connectivity, weight)
 
@@ -496,9 +448,9 @@ class Cube:
         )
 
     def open_exclusion(self, name: str, image: Any, *, variable: str | None = None) -> Any:
-        """Open an image of pixels that must not be asked about: (y, x), bool; nothing is computed.
+        """Open an image of pixels to exclude from questions: (y, x), bool, lazy.
 
-        `image` is a boolean image, one of 0 and 1, or a vector file, whose features cover pixels;
+        `image` has booleans, or 0 and 1, or it is a vector file, whose features cover pixels;
         `name` is that of the argument, for messages.
         """
         is_path = isinstance(image, str | os.PathLike)
@@ -519,7 +471,7 @@ class Cube:
     def excluding(self, mask: Any) -> Self:
         """Return the cube with more pixels excluded, from which pixels are read by their place.
 
-        Counts of rows are still those of this cube.
+        Counts of rows stay.
         """
         other = copy(self)
         other._blocks = self._blocks.excluding(mask)
@@ -822,7 +774,7 @@ class Cube:
             client writes a cloud-optimized GeoTIFF with colors, class names, nodata value and
             coordinate system.
         overwrite : bool, default=False
-            Replace a label map that daskclust has written; nothing else is ever replaced.
+            Replace a label map that daskclust has written; other files are never replaced.
         n_clusters : int, default=None
             Number of clusters, if known.  Up to 32 767 clusters are stored as int16.
         classes : array of shape (k,), default=None
@@ -875,7 +827,8 @@ class Cube:
         labels, names = _block_tasks.as_numbers(labels, classes, class_names)
         largest = None
         if isinstance(labels, np.ndarray) and labels.dtype.kind in "iu":
-            largest = int(np.ma.compressed(labels).max(initial=-1))
+            shown = np.ma.compressed(labels)
+            largest = int(shown.max()) if len(shown) else -1
         aligned = self._aligned(labels)
         if aligned.dtype.kind not in "iu":
             raise ValueError(f"`labels` must be integers, got dtype {aligned.dtype}.")

@@ -85,8 +85,8 @@ class Coordinate:
 class Described:
     """An array, and what Zarr, xarray or a file says of it: all that is read of scenes and maps.
 
-    `names` are those of its dimensions, None where they have none. `around` are attributes of the
-    group that it lies in, `mapping` is the name of its grid mapping, and `find` returns another
+    `names` are the names of its dimensions, or None. `around` are attributes of the group
+    that it lies in, `mapping` is the name of its grid mapping, and `find` returns another
     array of the group, or a coordinate, by its name. `encoding` is what xarray knows of the stored
     values. `title` is for messages.
     """

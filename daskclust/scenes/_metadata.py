@@ -413,7 +413,7 @@ def nodata_values(
 def with_nodata_of_bands(
     attributes: Mapping[str, Any], nodata: Any, n_bands: int
 ) -> dict[str, Any]:
-    """Return attributes that state one value for "no data" per band; None: the band has none.
+    """Return attributes that state one nodata value per band, None for a band without it.
 
     >>> with_nodata_of_bands({"nodata": 0}, [9, None], 2)
     {'nodata_of_bands': [[9.0], []]}

@@ -234,7 +234,7 @@ def _grid_mapping(stated: Any, find: Callable[[str], Coordinate | None]) -> Any:
 
 
 def _parent_of(array: zarr.Array) -> zarr.Group | None:
-    """Return the group that contains an array, which has its coordinates; None if it has none."""
+    """Return the group that contains an array, which has its coordinates, or None."""
     store, path = array.store, array.path
     if not path and isinstance(store, zarr.storage.LocalStore):
         store, path = zarr.storage.LocalStore(store.root.parent, read_only=True), store.root.name
@@ -248,7 +248,7 @@ def _parent_of(array: zarr.Array) -> zarr.Group | None:
 
 
 def cubes_among(where: str, what: str, items: Mapping[str, Any]) -> list[str]:
-    """Return the name of the only cube, or else those of all images, B2 before B10."""
+    """Return the name of the only cube, or else the names of all images, B2 before B10."""
     cubes = [name for name, item in items.items() if item.ndim in (3, 4)]
     if not cubes:
         images = [name for name, item in items.items() if item.ndim == 2]
@@ -283,7 +283,7 @@ def images_among(where: str, what: str, items: Mapping[str, Any]) -> list[str]:
 
 
 def two_dimensional(items: Mapping[str, Any]) -> list[str]:
-    """Return the names of arrays with two dimensions; those of xarray may have more of length 1."""
+    """Return the names of arrays with two dimensions; xarray may add dimensions of length 1."""
     return sorted(
         name
         for name, item in items.items()
@@ -333,8 +333,8 @@ def joined(
             attributes[BAND_NAMES] = list(map(str, np.asarray(stated.values[:]).tolist()))
     if array.ndim != 3 or 0 in array.shape:
         of_vectors = (
-            " Rows of vectors are no image: daskclust.open_table opens them, of a Zarr store by "
-            "the path of the array (STORE/NAME)."
+            " Open a matrix of vectors by daskclust.open_table; the path of an array in a Zarr "
+            "store is STORE/NAME."
         )
         raise ValueError(
             f"{first.title} has shape {array.shape}; expected three dimensions, y, x and "
@@ -399,7 +399,7 @@ def _place_of(parts: Sequence[Described], names: tuple[str, str]) -> Georeferenc
             if wrong:
                 raise ValueError(
                     f"{part.title} lies elsewhere than the first band: {'; '.join(wrong)}. Bring "
-                    "the bands to one grid, or pass variable= with those of one grid."
+                    "the bands to one grid, or name bands of the same grid in variable=."
                 )
     return place
 
@@ -699,8 +699,8 @@ def _of_labels(name: str, item: Described) -> Image:
                 item = replace(item, attributes={**item.attributes, "missing_value": own[good[0]]})
         if band is not None and values.shape[band] > 1:
             raise ValueError(
-                f"{name} has {values.shape[band]} bands; expected one, of labels. Take one of "
-                "them, for example with gdal_translate -b 1."
+                f"{name} has {values.shape[band]} bands; expected one, of labels. Select a "
+                "band, for example with gdal_translate -b 1."
             )
         single = [at for at, size in enumerate(values.shape) if size == 1]
         gone = single if band not in single else [band]

@@ -186,7 +186,7 @@ def _times(codes: Array, factors: Array, no_data: tuple[float, ...]) -> Array:
     if wrong.size:
         raise ValueError(
             f"scales holds {wrong[0]:g} ({wrong.size} such pixels in a block); expected finite "
-            "numbers of 0 or more, by which codes are multiplied, and NaN where there are no data."
+            "numbers of 0 or more, by which codes are multiplied, and NaN for missing values."
         )
     out = codes.astype(np.float32) * factors.astype(np.float32)
     if no_data:
@@ -271,19 +271,19 @@ def open_cube(
         other ones than the usual; for example ``("y", "x", "band")``.  Of four, two are
         time and band: all their pairs become features.
     incomplete : {"mask", "keep"}, default="mask"
-        What happens to a pixel with "no data" in some kept bands: excluded, or
-        kept with NaN there, for estimators that take NaN.
+        Treatment of a pixel with "no data" in some kept bands: excluded, or
+        kept with NaN, for estimators that support NaN.
     min_observed : float in [0, 1], default=0.0
         With ``"keep"``: share of the bands (or dates) that a pixel must have; one at least.
     chunks : tuple of int, default=None
         Rows and columns of a block; None takes those of the store (its shards, if
         it has any).  Row numbers depend on the columns, and with them all that is drawn.
     quantization : {"auto", "alphaearth", "tessera"} or None, default="auto"
-        What codes of int8 mean.  ``"alphaearth"``: ``sign(q) (q / 127.5)^2`` of 64 bands, -128
+        Meaning of codes of int8.  ``"alphaearth"``: ``sign(q) (q / 127.5)^2`` of 64 bands, -128
         for "no data"; ``"tessera"``: q times the scale of the pixel.  ``"auto"`` knows AlphaEarth
         by its bands ``A00`` to ``A63`` and its "no data", and TESSERA by `scales`.  None: values.
     scales : array of shape (y, x), store or path, default=None
-        One float a pixel, of TESSERA, of 0 or more; NaN where there are no data.
+        One float a pixel, of TESSERA, of 0 or more; NaN for missing values.
     wavelengths : array of float, shape (band,) or (2,), default=None
         Centers of all stored bands in nm (or micrometers, if all are below 100), in place of
         those that the file states; or of the first and the last, with equal steps between.
@@ -295,7 +295,7 @@ def open_cube(
     Raises
     ------
     FileNotFoundError
-        There is no such file or store.
+        The file or store does not exist.
     ImportError
         A package that reads the format is missing; the message names the extra.
     KeyError

@@ -75,7 +75,7 @@ def write_together(*writers: MapWriter) -> list[Any]:
     Returns
     -------
     maps : list of (zarr.Group or Path)
-        What the methods return, in the order of the writers.
+        Results of the methods, in the order of the writers.
 
     Raises
     ------

@@ -7,7 +7,7 @@ import io
 import math
 import os
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -142,18 +142,10 @@ class AreaTable(Sequence[ClassArea]):
         return target
 
 
-def areas_of(
-    values: da.Array,
-    grid: PixelGrid,
-    known: Iterable[int],
-    name_of: Callable[[int], str],
-    color_of: Callable[[int], str],
-) -> AreaTable:
-    """Return the areas of labels (y, x), -1 for none; see :func:`daskclust.scenes.area_table`.
-
-    The codes `known` are in the table even if they do not occur.
-    """
-    rule = _rule_of(grid)
+def areas_of(label_map: Any) -> AreaTable:
+    """Return the areas of a `LabelMap`; see :func:`daskclust.scenes.area_table`."""
+    values = label_map.values
+    rule = _rule_of(label_map.grid)
     counted = da.map_blocks(
         _block_areas,
         values,
@@ -175,13 +167,13 @@ def areas_of(
     classes = [
         ClassArea(
             code=code,
-            name=name_of(code),
-            color=color_of(code),
+            name=label_map.name_of(code),
+            color=label_map.color_of(code),
             pixels=pixels[code],
             share=pixels[code] / total if total else math.nan,
             square_meters=rule.total(pixels[code], areas[code]),
         )
-        for code in sorted({*known, *pixels})
+        for code in sorted({*label_map.names, *pixels})
     ]
     return AreaTable(classes, unclassified=unclassified, method=rule.method)
 
@@ -231,8 +223,8 @@ def _crs(text: str) -> Any:
     crs = known_system(text)
     if crs is None:
         raise ValueError(
-            f"pyproj does not know the coordinate system {text[:80]!r} of the map, so that there "
-            "are no areas; give the map another one."
+            f"pyproj does not know the coordinate system {text[:80]!r} of the map, which "
+            "areas need. Give the map another coordinate system."
         )
     return crs.to_2d()
 

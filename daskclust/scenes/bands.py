@@ -173,14 +173,18 @@ def as_ranges(numbers: ArrayLike) -> str:
 def _range(part: str) -> BandRange:
     found = _WAVES.fullmatch(part)
     if found is None:
-        raise ValueError(f"{part!r} is no band and no range of bands, as in 3, 3-7 or 400nm-450nm")
+        raise ValueError(
+            f"{part!r} must be a band or a range of bands, as in 3, 3-7 or 400nm-450nm"
+        )
     first, unit, last, last_unit, only, only_unit = found.groups()
     if only is not None:
         first, unit, last, last_unit = only, only_unit, only, only_unit
     unit, last_unit = unit or last_unit, last_unit or unit
     if unit is None:
         if "." in part:
-            raise ValueError(f"{part!r} is no band and no range of bands; wavelengths need a unit")
+            raise ValueError(
+                f"{part!r} must be a band or a range of bands; wavelengths need a unit"
+            )
         low: float = int(first)
         high: float = int(last)
         if high >= _MOST_BANDS:

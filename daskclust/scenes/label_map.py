@@ -21,7 +21,7 @@ from daskclust.scenes._open_array import Image, read_image
 from daskclust.scenes._writing import label_writer, write_together
 from daskclust.scenes.areas import AreaTable, areas_of
 from daskclust.scenes.label_images import resampled
-from daskclust.scenes.pictures import draw_labels, label_map_html, place_facts
+from daskclust.scenes.pictures import draw_labels, label_map_html
 
 
 class LabelMap:
@@ -120,7 +120,7 @@ class LabelMap:
 
     def area(self) -> AreaTable:
         """Return pixels and area of each class; see :func:`daskclust.scenes.area_table`."""
-        return areas_of(self.values, self.grid, self.names, self.name_of, self.color_of)
+        return areas_of(self)
 
     def plot(self, *, ax: Any = None, title: str | None = None) -> Any:
         """Draw the map with a legend of its classes.
@@ -152,15 +152,7 @@ class LabelMap:
         >>> [text.get_text() for text in ax.get_legend().get_texts()]
         ['wheat', 'water', 'no class']
         """
-        return draw_labels(
-            self.values,
-            self.grid,
-            self.names,
-            self.name_of,
-            self.color_of,
-            title=self.title if title is None else title,
-            ax=ax,
-        )
+        return draw_labels(self, ax=ax, title=title)
 
     def write(
         self,
@@ -228,12 +220,7 @@ class LabelMap:
         )
 
     def _repr_html_(self) -> str:
-        facts = {
-            "Pixels": f"{self.shape[0]} x {self.shape[1]} ({', '.join(self.dimension_names)})",
-            **place_facts(self.grid),
-        }
-        codes, title = sorted(self.names), f"daskclust {self.title}"
-        return label_map_html(title, facts, codes, self.name_of, self.color_of)
+        return label_map_html(self)
 
 
 def open_label_map(source: Any, *, variable: str | None = None) -> LabelMap:

@@ -274,7 +274,7 @@ def _mask_block(values: Array, *, argument: str, nodata: tuple[int, ...]) -> Boo
     wrong = ~(found | np.isin(values, known))
     if wrong.any():
         raise ValueError(
-            f"{argument} holds the value {values[wrong][0]}; expected a boolean image, or one of "
-            "0 and 1, which is True where a pixel is excluded."
+            f"{argument} holds the value {values[wrong][0]}; expected booleans, or 0 and 1, which "
+            "excludes a pixel."
         )
     return np.asarray(found)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-import dask.array as da
 import numpy as np
 from dask.utils import format_bytes
 
@@ -73,32 +72,22 @@ def _name_of_band(cube: Any, band: int) -> str:
     return names[band] if names and names[band] else f"band {band}"
 
 
-def draw_labels(
-    values: da.Array,
-    grid: PixelGrid,
-    known: Iterable[int],
-    name_of: Callable[[int], str],
-    color_of: Callable[[int], str],
-    *,
-    title: str,
-    ax: Any = None,
-) -> Any:
-    """Draw labels (y, x), -1 for none, with a legend; see ``LabelMap.plot``.
-
-    The codes `known` are in the legend even if they do not occur.
-    """
+def draw_labels(label_map: Any, *, ax: Any = None, title: str | None = None) -> Any:
+    """Draw a `LabelMap` with a legend; see ``LabelMap.plot``."""
+    values, grid, color_of = label_map.values, label_map.grid, label_map.color_of
     ax = _axes(ax)
     from matplotlib.patches import Patch
 
     step = _step(values.shape)
     (codes,) = compute("a picture of the map", values[::step, ::step])
     # Classes that the picture is too coarse for are in the legend all the same.
-    classes = sorted({*known, *np.unique(codes[codes >= 0]).tolist()})
+    classes = sorted({*label_map.names, *np.unique(codes[codes >= 0]).tolist()})
     places, table = drawn(codes, [color_of(code) for code in classes], classes)
     ax.imshow(table[places], interpolation="nearest", extent=_extent(grid))
-    _label_axes(ax, grid, title)
+    _label_axes(ax, grid, label_map.title if title is None else title)
     entries = [
-        Patch(facecolor=color_of(code), label=name_of(code)) for code in classes[:_MOST_CLASSES]
+        Patch(facecolor=color_of(code), label=label_map.name_of(code))
+        for code in classes[:_MOST_CLASSES]
     ]
     if len(classes) > _MOST_CLASSES:
         entries.append(Patch(alpha=0, label=f"and {len(classes) - _MOST_CLASSES} more"))
@@ -159,24 +148,24 @@ def _label_axes(ax: Any, grid: PixelGrid, title: str) -> None:
 _MOST_LISTED = 60
 
 
-def label_map_html(
-    title: str,
-    facts: Mapping[str, str],
-    codes: Sequence[int],
-    name_of: Callable[[int], str],
-    color_of: Callable[[int], str],
-) -> str:
-    """Describe a label map by facts, and its classes."""
+def label_map_html(label_map: Any) -> str:
+    """Describe a `LabelMap` and its classes."""
+    height, width = label_map.shape
+    facts = {
+        "Pixels": f"{height} x {width} ({', '.join(label_map.dimension_names)})",
+        **place_facts(label_map.grid),
+    }
+    codes = sorted(label_map.names)
     rows = [
         f'<tr><td style="text-align:right">{code}</td>'
         f'<td><span style="display:inline-block;width:1.2em;height:0.9em;vertical-align:middle;'
-        f'background:{escape(color_of(code))}"></span></td>'
-        f'<td style="text-align:left">{escape(name_of(code))}</td></tr>'
+        f'background:{escape(label_map.color_of(code))}"></span></td>'
+        f'<td style="text-align:left">{escape(label_map.name_of(code))}</td></tr>'
         for code in codes[:_MOST_LISTED]
     ]
     if len(codes) > _MOST_LISTED:
         rows.append(f'<tr><td colspan="3">and {len(codes) - _MOST_LISTED} more</td></tr>')
-    return html_table(title, facts, rows)
+    return html_table(f"daskclust {label_map.title}", facts, rows)
 
 
 def html_table(title: str, facts: Mapping[str, str], more: Iterable[str] = ()) -> str:

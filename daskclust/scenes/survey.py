@@ -11,8 +11,11 @@ import numpy as np
 
 from daskclust.core.array_types import Bools
 from daskclust.core.engine import compute
+from daskclust.core.warn import warn
+from daskclust.exceptions import DaskclustWarning
 from daskclust.scenes import _block_tasks
-from daskclust.scenes._block_tasks import CubeBlocks, Scaling, Surveyed
+from daskclust.scenes._block_tasks import CubeBlocks, CubeSource, Scaling, Surveyed
+from daskclust.scenes.bands import as_ranges
 from daskclust.scenes.block_grid import merged_in_tree
 
 #: Maximum number of rows of statistics that one task merges.
@@ -41,12 +44,29 @@ def survey_some(blocks: CubeBlocks, numbers: Sequence[int]) -> tuple[int, Bools]
     return int(merged[0]), merged[2 : 2 + p] != 0
 
 
+def warn_of_empty_bands(source: CubeSource, present: Bools, *, must_have_data: bool) -> None:
+    """Warn about bands kept that have no data; an error if they `must_have_data`."""
+    kept = np.arange(source.n_stored) if source.bands is None else source.bands
+    text = as_ranges(kept[~present])
+    if must_have_data:
+        raise ValueError(
+            f"Bands {text} hold no data in any pixel, but bands= asks for them; expected "
+            "data in every band that a model was fitted to. Fit the model without them."
+        )
+    warn(
+        f"Bands {text} hold no data in any pixel and are left out: {int(present.sum())} of "
+        f"{source.n_stored} bands are used. Name them in bad_bands (--bad-bands) to do without "
+        "this warning.",
+        DaskclustWarning,
+    )
+
+
 def survey(blocks: CubeBlocks, scale: Scale, dtype: np.dtype[Any]) -> tuple[Surveyed, Bools]:
     """Count the valid pixels of each block, and return the scaling and the bands with data.
 
     One pass, which is skipped if all pixels are valid and `scale` needs no moments. Two numbers
     per block reach the client. A tree of tasks merges the statistics of the bands. The scaling
-    has the bands with data. For ``"whitened"`` it is that of unscaled samples.
+    has the bands with data. For ``"whitened"`` samples are not scaled.
     """
     moments, scaling = scale == "standard", scale
     if not isinstance(scaling, Scaling):

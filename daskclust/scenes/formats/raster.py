@@ -119,7 +119,7 @@ def envi_data_file(header: Path) -> Path:
         if found.is_file():
             return found
     raise FileNotFoundError(
-        f"There is no data file beside the ENVI header {str(header)!r}; expected {stem.name!r}, "
+        f"The data file of the ENVI header {str(header)!r} is missing; expected {stem.name!r}, "
         f"alone or with one of the endings {', '.join(_ENVI_DATA[1:])}."
     )
 
@@ -259,8 +259,8 @@ def _open(name: str, shown: str) -> Described:
         with rasterio.open(name) as file:
             if file.count == 0 and file.subdatasets:
                 raise ValueError(
-                    f"{shown!r} holds {len(file.subdatasets)} images and no bands of its own; "
-                    f"expected one. Open one of them, such as {redact(file.subdatasets[0])!r}."
+                    f"{shown!r} holds {len(file.subdatasets)} images below its top level; "
+                    f"expected bands. Open an image, such as {redact(file.subdatasets[0])!r}."
                 )
             if file.dtypes and len(set(file.dtypes)) > 1:
                 raise ValueError(

@@ -36,7 +36,7 @@ class Features:
     """Features of a vector file on the grid of an image.
 
     `numbers` is a lazy image of the feature that labels each pixel, -1 for none. `classes` are
-    those of all features, as text. `usable` are the numbers of features with a class and a
+    the classes of all features, as text. `usable` are the numbers of features with a class and a
     geometry, of which `outside` lie outside of the image, and `beyond` reach beyond it.
     """
 
@@ -101,7 +101,7 @@ def class_column_of(columns: Sequence[str], wanted: str | None, source: str) -> 
     if wanted is not None:
         if wanted not in columns:
             raise KeyError(
-                f"{source} has no column {wanted!r}; it has {list(columns)}. Give one of them as "
+                f"{source} has no column {wanted!r}; it has {list(columns)}. Name a column as "
                 "class_column."
             )
         return wanted
@@ -402,7 +402,7 @@ def read_features(
             layers = [name for name, kind in pyogrio.list_layers(source).tolist() if kind]
             if layer is None and len(layers) > 1:
                 raise ValueError(
-                    f"{shown} has the layers {layers}; pass variable= with one of them (on the "
+                    f"{shown} has the layers {layers}; name a layer in variable= (on the "
                     "command line FILE::LAYER)."
                 )
             meta, _, geometry, fields = pyogrio.raw.read(os.fspath(source), layer=layer)
