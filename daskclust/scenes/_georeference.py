@@ -15,12 +15,6 @@ from daskclust.core.array_types import Floats
 from daskclust.core.storage.stored_array import values_of
 from daskclust.core.warn import warn
 from daskclust.exceptions import DaskclustWarning
-from daskclust.scenes._coordinate_systems import (
-    are_same,
-    known_system,
-    system_name,
-    unit_factor,
-)
 from daskclust.scenes._coordinates import (
     TOLERANCE,
     Line,
@@ -32,6 +26,12 @@ from daskclust.scenes._coordinates import (
     placed_by_lines,
     placed_by_planes,
     rounding_of,
+)
+from daskclust.scenes.coordinate_systems import (
+    are_same,
+    known_system,
+    system_name,
+    unit_factor,
 )
 from daskclust.scenes.formats.format_detection import needs_extra
 

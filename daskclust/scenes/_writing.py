@@ -26,7 +26,6 @@ from daskclust.core.storage.stored_array import StoredArray, values_of
 from daskclust.core.storage.stores import local_path, open_store
 from daskclust.core.warn import warn
 from daskclust.exceptions import DaskclustWarning
-from daskclust.scenes._coordinate_systems import known_system
 from daskclust.scenes._coordinates import Axis, agrees
 from daskclust.scenes._georeference import (
     IDENTITY,
@@ -37,6 +36,7 @@ from daskclust.scenes._georeference import (
 )
 from daskclust.scenes._metadata import NODATA_ATTRIBUTES, flags, label_dtype
 from daskclust.scenes.areas import places_of_codes
+from daskclust.scenes.coordinate_systems import known_system
 from daskclust.scenes.formats.geotiff import (
     LABEL_MAP,
     VALUE_MAP,

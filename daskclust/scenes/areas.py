@@ -21,8 +21,8 @@ from daskclust.core.array_types import Array, Floats, Ints
 from daskclust.core.engine import compute
 from daskclust.core.storage.atomic_write import new_place, remove_stale
 from daskclust.core.storage.outputs import exists_already
-from daskclust.scenes._coordinate_systems import known_system, system_name, to_degrees
 from daskclust.scenes._georeference import IDENTITY, PixelGrid
+from daskclust.scenes.coordinate_systems import known_system, system_name, to_degrees
 from daskclust.scenes.formats.format_detection import needs_extra
 
 #: Maximum ratio of the range of codes to their number for counting instead of sorting.

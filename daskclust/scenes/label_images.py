@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust.core.array_types import Array, Floats, Ints
-from daskclust.scenes._coordinate_systems import move
 from daskclust.scenes._georeference import IDENTITY, NOWHERE, PixelGrid, pixel_grid
 from daskclust.scenes._open_array import Image
+from daskclust.scenes.coordinate_systems import move
 from daskclust.scenes.formats.format_detection import needs_extra
 from daskclust.scenes.formats.vector import no_codes
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from daskclust.core.array_types import Floats
-from daskclust.scenes._coordinate_systems import is_geographic, move, transformer
+from daskclust.scenes.coordinate_systems import is_geographic, move, transformer
 from daskclust.scenes.mosaic_tiles import Tile, edges
 
 #: Maximum number of pixels of the target grid.

@@ -20,7 +20,7 @@ from daskclust.core.storage.retry import reason_of
 from daskclust.core.storage.stored_array import SeenFiles
 from daskclust.core.warn import warn
 from daskclust.exceptions import DaskclustWarning
-from daskclust.scenes._coordinate_systems import move
+from daskclust.scenes.coordinate_systems import move
 
 #: Number of points on each edge of a rectangle that is transformed to another system.
 _EDGE_POINTS = 21

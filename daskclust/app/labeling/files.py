@@ -15,7 +15,7 @@ import numpy as np
 from daskclust.core.array_types import Ints
 from daskclust.core.storage.outputs import Output, Written
 from daskclust.core.storage.redact import redact
-from daskclust.scenes._coordinate_systems import move
+from daskclust.scenes.coordinate_systems import move
 from daskclust.scenes.formats.format_detection import needs_extra
 
 #: Endings of the files that are written.

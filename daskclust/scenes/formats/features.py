@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from daskclust.core.array_types import Floats
 from daskclust.core.storage.redact import redact
-from daskclust.scenes._coordinate_systems import known_system, system_name, to_degrees
 from daskclust.scenes._georeference import PixelGrid
+from daskclust.scenes.coordinate_systems import known_system, system_name, to_degrees
 from daskclust.scenes.formats.format_detection import needs_extra
 from daskclust.scenes.formats.vector import (
     class_column_of,

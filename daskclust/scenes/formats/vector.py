@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 
 from daskclust.core.array_types import Array, Bools, Floats, Ints
 from daskclust.core.storage.redact import redact
-from daskclust.scenes._coordinate_systems import (
+from daskclust.scenes._georeference import PixelGrid
+from daskclust.scenes.coordinate_systems import (
     are_same,
     is_geographic,
     is_in_degrees,
     move,
     system_name,
 )
-from daskclust.scenes._georeference import PixelGrid
 from daskclust.scenes.formats.format_detection import needs_extra
 
 #: One value more means none.
