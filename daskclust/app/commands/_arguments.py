@@ -9,7 +9,6 @@ import argparse
 import json
 import re
 import textwrap
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -309,19 +308,6 @@ def add_estimator_arguments(parser: Parser) -> None:
     group.add_argument(
         "--seed", type=seed, default=0, metavar="N", help="seed of random numbers (default: 0)"
     )
-    parser.help_for = _help_for
-
-
-def _help_for(arguments: Sequence[str]) -> str | None:
-    """Return the page about the estimator that the arguments name, if they do."""
-    finder = Parser(add_help=False)
-    finder.add_argument("--estimator")
-    named = argparse.ArgumentParser.parse_known_args(finder, arguments)[0].estimator
-    if named is None:
-        return None
-    from daskclust.app.commands._estimators import help_page
-
-    return help_page(named.lower())
 
 
 def _value(text: str) -> Any:

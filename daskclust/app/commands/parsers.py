@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from typing import Any
 
 from daskclust.app.commands._arguments import (
@@ -17,7 +18,7 @@ from daskclust.app.commands._arguments import (
     add_table_arguments,
     as_names,
 )
-from daskclust.app.commands.console import natural, one_of, seed
+from daskclust.app.commands.console import Parser, natural, one_of, seed
 
 _FIT_EXAMPLES = """examples:
   daskclust fit scene.tif --n-clusters 6 --output map.tif --report report.html
@@ -73,6 +74,7 @@ def add_fit(commands: Any) -> None:
     _add_labels(parser)
     add_table_arguments(parser, label_column=True)
     add_estimator_arguments(parser)
+    parser.help_for = _help_for
     group = parser.add_argument_group("outputs", "At least one of the first four is needed.")
     add_output_arguments(group, model=True)
     group.add_argument(
@@ -341,3 +343,15 @@ def _port(text: str) -> int:
     if not 0 <= number <= _PORTS:
         raise argparse.ArgumentTypeError(f"{text!r} is not a port; expected 0 to {_PORTS}")
     return number
+
+
+def _help_for(arguments: Sequence[str]) -> str | None:
+    """Return the page about the estimator that the arguments name, if they do."""
+    finder = Parser(add_help=False)
+    finder.add_argument("--estimator")
+    named = argparse.ArgumentParser.parse_known_args(finder, arguments)[0].estimator
+    if named is None:
+        return None
+    from daskclust.app.commands._estimators import help_page
+
+    return help_page(named.lower())

@@ -254,7 +254,10 @@ def _by_tiles(x: NDArray[Any], start: int, function: Callable[..., Any]) -> Any:
     return function(x, start) if out is None else out
 
 
-def _check_totals(x: NDArray[Any], patch: _Patch) -> None:
+def _check_totals(patch: _Patch, *blocks: NDArray[Any]) -> None:
+    if patch.totals is None:
+        return
+    (x,) = blocks
     dtype = working_dtype(x.dtype)
     bounds = tiles_of(patch.start, len(x), x.shape[1])
     check_same(patch.totals, (as_matrix(x[low:high], dtype) for low, high in bounds))
@@ -262,8 +265,7 @@ def _check_totals(x: NDArray[Any], patch: _Patch) -> None:
 
 def _labels_of(x: NDArray[Any], function: Callable[..., Any], patch: _Patch, width: int) -> Any:
     check_shape(x, patch.start, width, None if patch.n_rows < 0 else patch.n_rows)
-    if patch.totals is not None:
-        _check_totals(x, patch)
+    _check_totals(patch, x)
     out = _by_tiles(x, patch.start, function)
     patch.put(out)
     return out
@@ -291,8 +293,7 @@ class Derived:
 def _derived_of(
     values: NDArray[Any], *x: NDArray[Any], function: Callable[..., Any], patch: _Patch
 ) -> Any:
-    if patch.totals is not None:
-        _check_totals(x[0], patch)
+    _check_totals(patch, *x)
     out = function(values)
     patch.put(out)
     return out
