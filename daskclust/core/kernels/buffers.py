@@ -29,9 +29,9 @@ class Scratch:
         return buffer[:size].reshape(shape)
 
 
-#: Factor that converts the exponent of half precision to that of single precision.
+#: Factor that converts exponents of half precision to exponents of single precision.
 _REBIASED = np.float32(2.0**112)
-#: Number of values that are converted at a time, so that they stay in the first-level cache.
+#: Number of values that are converted together, so that they stay in the first-level cache.
 _NEAR = 2048
 
 

@@ -1,7 +1,7 @@
 """Sums that do not depend on the order of their terms.
 
-A running sum is an unevaluated pair ``hi + lo`` (Knuth's two-sum) with about 32 digits.  Rounded to
-a double at the end, it does not depend on how blocks were grouped.
+A running sum is a pair ``hi + lo`` (Knuth's two-sum) with about 32 digits.  It is rounded to
+float64 at the end, so it does not depend on the groups of blocks.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _add_flat(a: Floats, b: Floats, out: Floats) -> None:
 
 
 def add_stacked(a: Array, b: Array) -> Array:
-    """Like :func:`add_pairs`, for arrays ``[hi, lo]`` of equal shape, in one loop."""
+    """Return the sum of two running sums ``[hi, lo]`` of equal shape, in one loop."""
     out = np.empty(a.shape)
     _add_flat(a.reshape(2, -1), b.reshape(2, -1), out.reshape(2, -1))
     return out

@@ -19,9 +19,10 @@ from daskclust.core.kernels.compiling import compiled, inner
 from daskclust.core.kernels.nearest.assign import nearest
 from daskclust.core.kernels.nearest.row_loops import WIDTH, cost_of_tile, row_distance
 
-#: Number of rows that are copied at a time.
+#: Number of rows that are copied together.
 _ROWS = 8192
-#: Minimum number of rows that are compared together, though they have seen different candidates.
+#: Minimum number of rows that are compared together if they were compared with different
+#: candidates.
 _EACH = 256
 
 
@@ -52,7 +53,7 @@ def draw_apart(points: Any, mass: Any, k: int, uniforms: Any, n_first: int = 0) 
     positions are returned.  Cost ``O(m k p)``.
     """
     positions = np.arange(k)
-    # Distances start equal, so the first draw is by mass alone.
+    # All distances are equal at the start, so only the mass determines the first draw.
     squared = np.ones(points.shape[0])
     for count in range(k):
         if count >= n_first:
@@ -79,10 +80,11 @@ def approach(
     shift: Floats | None = None,
     missing: bool = False,
 ) -> None:
-    """Compare the rows at ``places`` with the candidates that they have not seen, in place.
+    """Update the distances of the rows at ``places`` by the candidates after the first ``seen``.
 
-    ``distance`` (n,) is ``D^2`` to the nearest of the first ``seen`` (n,) candidates.  All are
-    compared, because the kernel is twenty times as fast as single distances.
+    ``distance`` (n,) is ``D^2`` to the nearest of the first ``seen`` (n,) candidates.  Rows are
+    compared with all further candidates, because this kernel is twenty times as fast as single
+    distances.
     """
     places = places[np.argsort(seen[places], kind="stable")]
     firsts = seen[places]
@@ -132,7 +134,7 @@ def _draw_greedily(points, mass, uniforms, positions, n_first):
     tries = np.empty((n_tries, p), np.float32)
     tried = np.empty(n_tries, np.intp)
     costs = np.empty(n_tries)
-    # Distances start equal: a single draw by mass, because there is nothing to compare.
+    # All distances are equal at the start, so there is one draw by mass.
     squared = np.full((n_tiles, WIDTH), np.float32(1.0))
     potential = mass.sum(axis=1)
     for count in range(k):
@@ -156,8 +158,8 @@ def _draw_greedily(points, mass, uniforms, positions, n_first):
                 for c in range(n_now):
                     costs[c] += cost_of_tile(points, t, tries, c, mass, squared, ())
             best = int(np.argmin(costs))
-        # The distances of the best draw are computed again: those of all draws do not fit the
-        # cache.
+        # The distances of the best draw are computed again, because the distances of all draws do
+        # not fit the cache.
         for t in range(n_tiles):
             potential[t] = cost_of_tile(points, t, tries, best, mass, squared, squared)
         positions[count] = tried[best]
@@ -173,7 +175,7 @@ class Tiles(NamedTuple):
 
 def in_tiles(points: Floats, mass: Floats) -> Tiles:
     """Return the layout of points for :func:`draw_greedy`: tiles with their points side by side."""
-    # Padded to whole tiles: points without mass are never drawn.
+    # Padding to complete tiles is harmless, because points without mass are never drawn.
     m, p = points.shape
     room = -m % WIDTH
     masses = np.pad(np.asarray(mass, dtype=np.float64), (0, room)).reshape(-1, WIDTH)
@@ -202,7 +204,8 @@ def draw_greedy(tiles: Tiles, k: int, uniforms: Floats, n_first: int = 0) -> Any
 
 #: Number of points of a tile, and maximum number of draws that are compared at once.
 _TILE, _BATCH = 1024, 64
-#: Maximum size of a batch as a fraction of the centers so far: its draws ignore each other.
+#: Maximum size of a batch as a fraction of the centers so far, because draws of a batch ignore each
+#: other.
 _SHARE = 0.1
 
 _SUMS = {"reassoc", "nsz", "contract"}

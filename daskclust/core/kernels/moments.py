@@ -17,7 +17,7 @@ from daskclust.core.kernels.nearest.assign import SEGMENT, direct_distances, lab
 class BlockMoments(NamedTuple):
     """Column statistics of the rows of non-zero weight of one block.
 
-    ``hi`` and ``lo`` (p + 1,) are weighted column sums and, last, the weight, as unevaluated pairs.
+    ``hi`` and ``lo`` (p + 1,) are pairs for weighted column sums and, last, for the weight.
     ``moments`` (3, p) are weight, mean and sum of squared deviations.  ``finite`` is True if all
     values are finite, including rows of weight 0.
 
@@ -133,7 +133,7 @@ def block_moments(
     *,
     missing: bool = False,
 ) -> BlockMoments:
-    """Return column statistics in one loop; ``segments`` are the ends of plain sums."""
+    """Return column statistics in one loop; ``segments`` are the ends of segments of plain sums."""
     n, p = x.shape
     hi, lo = np.zeros((2, 2 * p + 2 if missing else p + 1))
     moments, probe = np.zeros((3, p)), np.zeros(p)
@@ -141,7 +141,7 @@ def block_moments(
     weights, weighted = np.empty(0) if weight is None else weight, weight is not None
     x, weights = read_only(x), read_only(weights)
     start = 0
-    # The check of the values reports infinities and overflow, not NumPy's warnings.
+    # The check of the values reports infinity and overflow, so warnings of NumPy are ignored.
     with np.errstate(invalid="ignore", over="ignore"):
         for stop in [n] if segments is None else segments:
             if stop == start:
@@ -275,7 +275,7 @@ def label_moments(x: NDArray, labels: Ints, weight: Floats | None) -> LabelMomen
     weight = np.ones(len(x)) if weight is None else weight
     distinct, index = np.unique(labels, return_inverse=True)
     k, p = len(distinct), x.shape[1]
-    # Relative to a row of each label, so that sums keep their precision for any offset of the data.
+    # Sums are relative to a row of each label, so that they are precise for any offset of the data.
     origin = np.empty((k, p))
     origin[index[::-1]] = x[::-1]
     gaps = np.empty_like(x, dtype=np.float64)

@@ -121,7 +121,7 @@ def violated_pairs(labels: Ints, left: Ints, right: Ints, is_must_link: Bools) -
     return violated
 
 
-#: Maximum number of distances that are added at a time.
+#: Maximum number of distances that are added together.
 _ADDED = 2**20
 
 
@@ -195,7 +195,7 @@ def explicit_violations(
     )
 
 
-#: Approximate number of rows among which a central one is chosen.
+#: Approximate number of rows from which a central row is chosen.
 _ORIGIN_ROWS = 1000
 
 
@@ -362,16 +362,17 @@ def implied_violations(
     if (np.count_nonzero(number, axis=0) <= 1).all() and (
         np.count_nonzero(number, axis=1) <= 1
     ).all():
-        # Every class in a cluster of its own: nothing is violated.
+        # Each class is in its own cluster, so no pair is violated.
         return Violations(must, cannot, 0.0, 0.0, 0, 0)
     origin = _origin(x, used)
     sums, squares = np.zeros((*shape, box2.size)), np.zeros((*shape, box2.size))
     _class_statistics(x, origin, used, given, clusters, sums, squares)
-    # Must-links are violated within a class across clusters, cannot-links the other way round.
+    # Must-links are violated within a class across clusters, and cannot-links within a cluster
+    # across classes.
     n_must = _add_across(number, sums, squares, np.zeros(box2.size), must)
     by_cluster = [np.ascontiguousarray(a.swapaxes(0, 1)) for a in (number, sums, squares)]
     n_cannot = _add_across(*by_cluster, box2, cannot)
-    # Sums of squares are not negative; where all differences are 0, rounding might say so.
+    # Rounding may give negative sums of squares if all differences are 0.
     must = 0.5 * np.maximum(0.0 - must, 0.0)
     return Violations(
         must_link_weight * must,

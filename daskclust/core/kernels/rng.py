@@ -1,6 +1,6 @@
-"""Random numbers, and rows made of them, that belong to rows, not to chunks.
+"""Random numbers and random rows that depend on row numbers, and not on chunks.
 
-The draw of global row i in round r is that of a Philox stream keyed by (seed, r) and advanced to
+The draw of global row i in round r comes from a Philox stream with the key (seed, r), advanced to
 row i.  Rows without clusters (permuted columns, uniform boxes) are functions of (seed, i), too.
 """
 
@@ -21,7 +21,7 @@ _STEP = 4
 
 
 def row_uniforms(seed: int, round_: int, start: int, count: int) -> Floats:
-    """Uniform draws of rows ``start .. start + count - 1`` in (0, 1]: a logarithm is finite."""
+    """Return uniform draws in (0, 1] of rows ``start .. start + count - 1``."""
     key = SeedSequence([seed, round_]).generate_state(2, np.uint64)
     bits = Philox(key=key)
     bits.advance(start // _STEP)
@@ -31,7 +31,7 @@ def row_uniforms(seed: int, round_: int, start: int, count: int) -> Floats:
 
 
 def draw_numbers(total: int, count: int, seed: int) -> Ints:
-    """Draw different numbers out of [0, total), ascending; all of them where there are few."""
+    """Draw distinct ascending numbers from [0, total); all of them if there are at most `count`."""
     if count >= total:
         return np.arange(total, dtype=np.int64)
     rng = np.random.default_rng(seed)
@@ -72,7 +72,7 @@ def smallest(keys: Floats, count: int) -> NDArray[np.intp]:
             # At least ``count`` groups, and so as many keys, are at or below the bound.
             groups = keys[: len(keys) // _GROUP * _GROUP].reshape(_GROUP, -1).min(axis=0)
             least = keys[~(keys > np.partition(groups, count - 1)[count - 1])]
-        # All keys up to the limit, so that ties at the limit are decided below.
+        # All keys up to the limit are candidates, so that ties at the limit are decided below.
         limit = np.partition(least, count - 1)[count - 1]
         candidates = np.flatnonzero((keys <= limit) & (keys < np.inf))
     else:
