@@ -21,7 +21,7 @@ from daskclust.core.engine import Checkpoint
 Constraints = Mapping[str, Sequence[Any]]
 
 
-class Interval(constraints.Interval):  # type: ignore[misc]
+class Interval(constraints.Interval):
     """Finite numbers, without bool.
 
     >>> str(Interval(Integral, 1)), str(Interval(Real, 0, 1, closed="right"))
@@ -45,7 +45,7 @@ class Interval(constraints.Interval):  # type: ignore[misc]
         return ("an integer" if self.type is Integral else "a number") + " and".join(bounds)
 
 
-class StrOptions(constraints.StrOptions):  # type: ignore[misc]
+class StrOptions(constraints.StrOptions):
     """Strings, in the order of messages.
 
     >>> str(StrOptions("auto", "lloyd")), str(StrOptions("auto"))
@@ -61,12 +61,12 @@ class StrOptions(constraints.StrOptions):  # type: ignore[misc]
         return listed if len(self.words) == 1 else f"one of {listed}"
 
 
-class _Flag(Options):  # type: ignore[misc]
+class _Flag(Options):
     def __str__(self) -> str:
         return "True or False"
 
 
-class Like(constraints.HasMethods):  # type: ignore[misc]
+class Like(constraints.HasMethods):
     """Objects with some methods, described by a noun."""
 
     def __init__(self, noun: str, *methods: str) -> None:
