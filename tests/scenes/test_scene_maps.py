@@ -156,6 +156,11 @@ def test_codes_beyond_a_map_are_refused_before_anything_is_computed(
             with pytest.raises(ValueError, match="expected up to 2147483646, the largest"):
                 cube.write_labels(labels, tmp_path / name, **more)
     assert not list(tmp_path.glob("*m.*"))
+
+
+@pytest.mark.slow
+def test_a_geotiff_holds_codes_beyond_two_bytes(scene: Path, tmp_path: Path) -> None:
+    cube = open_cube(scene)
     path = cube.write_labels(
         np.arange(cube.n_valid) + 70_000, tmp_path / "m.tif", n_clusters=80_000
     )
