@@ -272,8 +272,8 @@ def test_bic_is_that_of_mixtures_and_shares_passes(missing):
         ({"method": "best"}, r"method must be one of 'gap', 'f-score', got 'best'\."),
         ({"method": "f-score"}, "y must be set"),
         ({"y": TRUTH}, "y must be None for method='gap'"),
-        ({"n_references": 1}, "n_references == 1, must be >= 2"),
-        ({"n_folds": 1}, "n_folds == 1, must be >= 2"),
+        ({"n_references": 1}, "n_references must be an integer >= 2, got 1"),
+        ({"n_folds": 1}, "n_folds must be an integer >= 2, got 1"),
         ({"method": "f-score", "y": np.r_[0, 1, np.full(238, -1)]}, "got 2 rows of 2 classes"),
         ({"method": "f-score", "y": np.zeros(240, int)}, "240 rows of 1 classes"),
         (
@@ -282,7 +282,7 @@ def test_bic_is_that_of_mixtures_and_shares_passes(missing):
         ),
         (
             {"random_state": -1},
-            "random_state must be a non-negative integer, a NumPy Generator or RandomState, or",
+            "random_state must be an integer >= 0, a Generator, a RandomState or None, got",
         ),
     ],
 )
@@ -338,7 +338,7 @@ def test_nan_is_named_and_prices_out_of_range_are_refused():
             choose()
     with pytest.raises(ValueError, match="at most the number of distinct rows of X, got 3"):
         suggest_delta(np.repeat([[0.0], [1.0]], 5, axis=0), 3)
-    with pytest.raises(ValueError, match="n_clusters == 0, must be >= 1"):
+    with pytest.raises(ValueError, match="n_clusters must be an integer >= 1, got 0"):
         suggest_delta(BLOBS, 0)
 
 

@@ -153,7 +153,7 @@ def test_bad_input() -> None:
 
     with pytest.raises(ValueError, match="Own must not override fit"):
         stability(Own(3), x)
-    with pytest.raises(ValueError, match="n_draws == 1"):
+    with pytest.raises(ValueError, match="n_draws must be an integer >= 2, got 1"):
         stability(KMeans(3), x, n_draws=1)
     with pytest.raises(ValueError, match="must have predict"):
         stability(object(), x)

@@ -7,7 +7,6 @@ attributes of the draft at the end, so a fit that fails leaves the estimator unc
 
 from __future__ import annotations
 
-import numbers
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -19,7 +18,7 @@ import numpy as np
 from daskclust.core.array_types import Floats
 from daskclust.core.engine import Checkpoint, Fingerprint, Fitted, Rows, map_rows
 from daskclust.core.engine.checkpoint import loop_stage, without_stages
-from daskclust.core.estimator.parameters import Checked
+from daskclust.core.estimator.parameters import COMMON, Checked, check_value
 from daskclust.core.estimator.validation import (
     ORIGIN,
     Data,
@@ -369,24 +368,15 @@ _TOLERANCE = 1e-9
 
 def draw_seeds(random_state: Any, count: int) -> tuple[int, ...]:
     """Return one seed per restart, from any ``random_state`` that scikit-learn accepts."""
+    check_value(random_state, "random_state", *COMMON["random_state"])
     if isinstance(random_state, np.random.Generator):
         root = int(random_state.integers(2**32))
     elif isinstance(random_state, np.random.RandomState):
         root = int(random_state.randint(2**32, dtype=np.uint32))
     elif random_state is None:
         root = int(np.random.SeedSequence().generate_state(1)[0])
-    elif isinstance(random_state, numbers.Integral):
-        root = int(random_state)
-        if root < 0:
-            raise ValueError(
-                f"random_state must be a non-negative integer, a NumPy Generator or RandomState, "
-                f"or None, got {random_state}."
-            )
     else:
-        raise ValueError(
-            "random_state must be a non-negative integer, a NumPy Generator or RandomState, or "
-            f"None, got {random_state!r}."
-        )
+        root = int(random_state)
     words = np.random.SeedSequence(root).generate_state(count, np.uint64)
     return tuple(int(word >> np.uint64(1)) for word in words)
 
