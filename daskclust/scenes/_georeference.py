@@ -388,7 +388,8 @@ class MapAxes:
     """Positions of columns and rows.
 
     ``x = left + across * column``, ``y = top + down * row``, of pixel edges. `x_name` and `y_name`
-    are titles with units; `unit` is ``"pixel"`` where the place is not known.
+    are titles with units; `unit` is ``"pixel"`` where the place is not known. `system`
+    and `pixel` are texts of the report.
     """
 
     left: float
@@ -398,6 +399,14 @@ class MapAxes:
     x_name: str
     y_name: str
     unit: str
+    system: str | None = None
+
+    @property
+    def pixel(self) -> str:
+        """Size of a pixel, as text."""
+        if self.unit == "pixel":
+            return ""
+        return f"{abs(self.across):g} x {abs(self.down):g} {self.unit}"
 
 
 @dataclass(frozen=True)
@@ -458,16 +467,16 @@ class PixelGrid:
         return MapAxes(c, a, f, e, *_names_of(self.crs))
 
 
-def _names_of(text: str | None) -> tuple[str, str, str]:
-    """Return the titles of x and y, and their unit."""
+def _names_of(text: str | None) -> tuple[str, str, str, str | None]:
+    """Return the titles of x and y, their unit, and the name of the coordinate system."""
     system = None if text is None else known_system(text)
     if system is None:
-        return "x", "y", "units"
+        return "x", "y", "units", None
     axes = {axis.direction: axis for axis in system.axis_info}
     unit = next((axis.unit_name for axis in axes.values()), "units")
     unit = _UNITS.get(unit, unit)
     x_name, y_name = ("Longitude", "Latitude") if system.is_geographic else ("Easting", "Northing")
-    return f"{x_name} ({unit})", f"{y_name} ({unit})", unit
+    return f"{x_name} ({unit})", f"{y_name} ({unit})", unit, str(system.name)
 
 
 def pixel_grid(place: Georeference, shape: tuple[int, ...]) -> PixelGrid:
