@@ -200,9 +200,10 @@ def table(
         if r["bands"] == bands and r["labels"] in (labels, "none")
     }
     methods = list(METHODS)
-    if bands == CLEAN and all(labels in spreading[name] for name in SETS):
+    measured = [name for name in SETS if labels in spreading[name]]
+    if bands == CLEAN and measured:
         methods.append("LabelSpreading")
-        scores |= {(name, methods[-1]): spreading[name][labels]["mean"] for name in SETS}
+        scores |= {(name, methods[-1]): spreading[name][labels]["mean"] for name in measured}
     lines = ["| set | " + " | ".join(methods) + " |", "|---" * (len(methods) + 1) + "|"]
     for name in SETS:
         row = [scores.get((name, method)) for method in methods]
