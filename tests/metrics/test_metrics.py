@@ -313,7 +313,7 @@ def test_the_silhouette_of_a_sample_is_that_of_scikit_learn(monkeypatch):
         for size in (300, 41)
     )
     assert one == two == pytest.approx(sklearn.metrics.silhouette_score(X, LABELS), abs=0.15)
-    monkeypatch.setattr("daskclust.metrics._centroid._MOST_ROWS", 299)
+    monkeypatch.setattr("daskclust.metrics._centroid._MAX_ROWS", 299)
     with pytest.raises(ValueError, match=r"got 300\. .*simplified_silhouette_score"):
         metrics.silhouette_score(chunked(X), LABELS)
 

@@ -645,7 +645,7 @@ def test_vectors_and_their_labels_that_a_worker_does_not_see(
         half_blind.compute(table.samples, workers=["blind"]).result()
     # One task for each of 25 parts: the blind worker is given some.
     with monkeypatch.context() as patch:
-        patch.setattr("daskclust.tables._arrays._PART", 8)
+        patch.setattr("daskclust.tables._arrays._TASK_BYTES", 8)
         table = open_table(path)
     labels = da.ones(50, chunks=2, dtype=np.int32)
     for name in ("l.npy", "l.zarr"):
