@@ -11,10 +11,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
-# Kernels of tutorials import this checkout, too.
+# Kernels of pages import this checkout and `example_files`, too.
 os.environ["PYTHONPATH"] = os.pathsep.join(
-    filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")])
+    filter(None, [str(ROOT), str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
 )
+os.environ["DASK_DASKCLUST__PROGRESS"] = "false"  # a progress line leaves an empty box
 
 import daskclust  # noqa: E402
 
@@ -62,7 +63,7 @@ myst_heading_anchors = 3
 # GitHub's own slugs: anchors work there and here.
 suppress_warnings = ["mystnb.unknown_mime_type"]
 
-# Tutorials are executed when the pages are built; a cell that fails ends the build.
+# Pages with code cells are executed when the pages are built; a cell that fails ends the build.
 nb_execution_mode = os.environ.get("DASKCLUST_DOCS_EXECUTION", "cache")
 nb_execution_raise_on_error = True
 nb_execution_timeout = 900

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
@@ -13,7 +14,6 @@ from pathlib import Path
 
 import dask
 import pytest
-from files import write_all
 from helpers import nearly, spread_by_less
 
 import daskclust
@@ -21,7 +21,7 @@ from daskclust.app import cli
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-#: The cells of tutorials, too; lines that begin with a colon are options.
+#: Code cells, too, and hidden ones that write files; lines that begin with a colon are options.
 FENCE = re.compile(
     r"^```(python|console|text|\{code-cell\})[^\n]*\n(?::[^\n]*\n)*(.*?)^```$",
     re.MULTILINE | re.DOTALL,
@@ -52,7 +52,6 @@ SLOW = ("tutorials/cluster.md", "tutorials/first-map.md")
 APART = {"tutorials/scene-to-change.md": "--hold-out"}
 #: What pages say beside their code, and the expressions whose values it is.
 TOLD = {
-    "how-to/explain.md": [(r'# "(.*;) \.\.\."', "found.describe(1)")],
     "tutorials/few-labels.md": [(r"label (\d+) pixels", "len(y[0])")],
     "tutorials/table.md": [
         (r"features (\d+) to \d+ have weights", "np.flatnonzero(sparse.feature_weights_)[0]"),
@@ -79,7 +78,7 @@ def material(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("material")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        write_all(folder)
+        runpy.run_path(str(DOCS / "example_files.py"))["write_all"](folder)
     return folder
 
 
@@ -121,7 +120,11 @@ def test_blocks_run(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     folder = tmp_path / "files"
-    shutil.copytree(material, folder)
+    monkeypatch.syspath_prepend(DOCS)
+    if "import example_files" in (DOCS / page).read_text():
+        folder.mkdir()
+    else:
+        shutil.copytree(material, folder)
     monkeypatch.chdir(folder)
     names: dict[str, object] = {"__name__": "__main__"}
     said, found = "", fences(DOCS / page)

@@ -1,4 +1,7 @@
-"""The files that the pages of the documentation speak of, made as users have them."""
+"""Small files for the pages of the documentation: scenes, polygons, tables and vectors.
+
+A hidden first cell of each page that reads files calls one of the first three functions.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ CORNER, PIXEL = (600_000.0, 5_300_000.0), 30.0
 
 
 def transform() -> Any:
-    """Return what places pixels in the coordinate system."""
+    """Return the affine transformation from pixels to coordinates."""
     from affine import Affine
 
     return Affine(PIXEL, 0.0, CORNER[0], 0.0, -PIXEL, CORNER[1])
@@ -38,12 +41,19 @@ def write_raster(path: Path, bands: np.ndarray, **profile: Any) -> None:
 
 
 def write_all(folder: Path) -> None:
-    """Write scenes of several formats, labels and a table into a folder."""
+    """Write all files of the pages, and the scene of Slovenia, into a folder."""
     daskclust.datasets.load_slovenia(folder / "slovenia")
+    write_scenes(folder)
+    write_tables(folder)
+
+
+def write_scenes(folder: Path = Path()) -> None:
+    """Write a scene in several formats, polygons, a series and a scene of embeddings."""
     group = daskclust.datasets.make_hyperspectral_cube(
         folder / "scene.zarr", shape=SHAPE, n_bands=BANDS, chunks=(30, 40), random_state=0
     )
     cube, truth = group["cube"][:], group["truth"][:]
+    np.save(folder / "truth.npy", truth)
     stored = np.where(cube == -9999, -9999, np.round(cube * 10_000)).astype(np.int16)
     bands = stored.transpose(2, 0, 1)
     write_raster(folder / "scene.tif", bands, nodata=-9999)
@@ -59,13 +69,34 @@ def write_all(folder: Path) -> None:
     write_netcdf(folder / "scene.nc", stored)
     write_polygons(folder / "fields.gpkg", truth)
     write_series(folder / "series.zarr", np.where(cube == -9999, np.nan, cube)[..., :3])
-    write_table(folder / "table.parquet", truth.size)
-    write_embeddings(folder)
     write_earth(folder / "alphaearth.tif", truth)
 
 
+def write_tables(folder: Path = Path()) -> None:
+    """Write a table with names for some rows, and vectors in several formats."""
+    write_table(folder / "table.parquet", 4800)
+    write_embeddings(folder)
+
+
+def write_tiles(folder: Path = Path("tiles")) -> None:
+    """Write twelve tiles in two UTM zones; the bands are latitude and longitude."""
+    import rasterio.transform
+    import rasterio.warp
+
+    folder.mkdir()
+    for zone, left in ((32632, 740_000), (32633, 280_000)):
+        for i, j in np.ndindex(3, 2):
+            grid = rasterio.transform.from_origin(left + 4000 * j, 5_110_000 - 4000 * i, 100, 100)
+            rows, columns = np.indices((40, 40))
+            x, y = rasterio.transform.xy(grid, rows.ravel(), columns.ravel())
+            x, y = rasterio.warp.transform(f"EPSG:{zone}", "EPSG:4326", x, y)
+            values = np.round(np.reshape([y, x], (2, 40, 40)) * 1000).astype(np.uint16)
+            crs = {"crs": f"EPSG:{zone}", "transform": grid, "nodata": 0}
+            write_raster(folder / f"{zone}_{i}_{j}.tif", values, **crs)
+
+
 def write_embeddings(folder: Path) -> None:
-    """Write vectors of half precision as a column of lists, and a scene of codes."""
+    """Write vectors of half precision to Parquet, and of bytes to ``.npy`` and Zarr."""
     import pyarrow
     from pyarrow import parquet
 
@@ -80,7 +111,7 @@ def write_embeddings(folder: Path) -> None:
 
 
 def write_earth(path: Path, truth: np.ndarray) -> None:
-    """Write a scene of codes, stored as AlphaEarth does: a direction a class, and noise."""
+    """Write a scene of embeddings as AlphaEarth stores them: one direction per class, and noise."""
     import rasterio
 
     rng = np.random.default_rng(0)
@@ -101,7 +132,11 @@ def write_netcdf(path: Path, stored: np.ndarray) -> None:
     image = xr.DataArray(
         data,
         dims=("y", "x", "band"),
-        coords={"band": np.arange(BANDS)},
+        coords={
+            "y": CORNER[1] - PIXEL * (np.arange(SHAPE[0]) + 0.5),
+            "x": CORNER[0] + PIXEL * (np.arange(SHAPE[1]) + 0.5),
+            "band": np.arange(BANDS),
+        },
         name="reflectance",
     )
     encoding = {"dtype": "int16", "scale_factor": 1e-4, "_FillValue": -9999}
@@ -109,7 +144,7 @@ def write_netcdf(path: Path, stored: np.ndarray) -> None:
 
 
 def write_polygons(path: Path, truth: np.ndarray) -> None:
-    """Write some small fields of each class, with its name."""
+    """Write four polygons of one pixel for each class, with its name."""
     import pyogrio
     import shapely
 
@@ -117,7 +152,7 @@ def write_polygons(path: Path, truth: np.ndarray) -> None:
     fields, names = [], []
     for code, name in enumerate(CLASSES):
         for row, column in random.permutation(np.argwhere(truth == code))[:4]:
-            corners = transform() * (column, row), transform() * (column + 1, row + 1)
+            corners = transform() @ (column, row), transform() @ (column + 1, row + 1)
             (left, top), (right, bottom) = corners
             fields.append(shapely.box(left, bottom, right, top))
             names.append(name)
@@ -133,7 +168,7 @@ def write_polygons(path: Path, truth: np.ndarray) -> None:
 
 
 def write_series(path: Path, bands: np.ndarray) -> None:
-    """Write four dates of three bands, as a stack of four dimensions, with clouds."""
+    """Write four dates of three bands, with clouds, as an array of four dimensions."""
     random = np.random.default_rng(0)
     stack = np.stack([bands * (1 + 0.05 * date) for date in range(4)]).astype(np.float32)
     for date in range(4):
@@ -149,7 +184,7 @@ def write_series(path: Path, bands: np.ndarray) -> None:
 
 
 def write_table(path: Path, n_rows: int) -> None:
-    """Write a table of numbers and a column of names, for some rows only."""
+    """Write a table of numbers with a column of classes, which only 2 % of the rows have."""
     import pandas as pd
 
     X, y = daskclust.datasets.make_sparse_blobs(
