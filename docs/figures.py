@@ -148,12 +148,35 @@ def density() -> Any:
     return figure
 
 
+def mixtures() -> Any:
+    """Draw elongated groups by k-means and by a mixture, and the same with missing values."""
+    rng = np.random.default_rng(0)
+    X = make_blobs(900, random_state=170)[0] @ [[0.6, -0.6], [-0.4, 0.8]]
+    incomplete = X.copy()
+    rows = rng.permutation(900)[:270]
+    incomplete[rows, rng.integers(2, size=270)] = np.nan
+    titles = (
+        "KMeans",
+        "GaussianMixture",
+        "30 % of the rows incomplete",
+        "probability of the group",
+    )
+    figure, axes = panels(4, titles)
+    scatter(axes[0], X, daskclust.KMeans(3, random_state=0).fit(X).labels_)
+    for ax, rows_seen in ((axes[1], X), (axes[2], incomplete)):
+        model = daskclust.GaussianMixture(3, random_state=0).fit(rows_seen)
+        scatter(ax, X, model.predict(rows_seen))
+    best = axes[3].scatter(*X.T, s=6, c=model.predict_proba(incomplete).max(axis=1), vmin=0.3)
+    figure.colorbar(best, ax=axes[3], shrink=0.8)
+    return figure
+
+
 def choosing() -> Any:
     """Draw the scores by number of clusters of three well-known wines."""
     X = StandardScaler().fit_transform(load_wine().data)
     figure, ax = plt.subplots(figsize=(6, 3.4), layout="constrained")
-    found = choose_n_clusters(daskclust.KMeans(random_state=0), X, range(2, 9))
-    found.plot(ax)
+    selection = choose_n_clusters(daskclust.KMeans(random_state=0), X, range(2, 9))
+    selection.plot(ax)
     return figure
 
 
@@ -163,6 +186,7 @@ FIGURES: tuple[Callable[[], Any], ...] = (
     label_spreading,
     spectral,
     density,
+    mixtures,
     choosing,
 )
 
