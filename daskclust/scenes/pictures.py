@@ -195,15 +195,19 @@ def cube_html(cube: Any, *, counted: bool) -> str:
         else f"{np.min(centers):.5g} to {np.max(centers):.5g} nm",
         "Blocks": f"{down} x {across}, of {rows} x {columns} pixels",
         "Stored as": f"{stored.dtype}, {format_bytes(stored.nbytes)} uncompressed",
-        "Scaled by": ", ".join(
-            f"{key} {'one a band' if isinstance(value, list) else f'{value:g}'}"
-            for key, value in cube.values.items()
-        ),
+        "Scaled by": ", ".join(f"{key} {_decoding(value)}" for key, value in cube.values.items()),
         "No data": ", ".join(f"{value:g}" for value in cube.nodata),
         "Valid pixels": str(cube.n_valid) if counted else "not counted yet",
         **place_facts(cube.pixel_grid),
     }
     return html_table("daskclust.Cube", facts)
+
+
+def _decoding(value: Any) -> str:
+    """Describe a factor, a factor for each band, or the name of a quantization."""
+    if isinstance(value, list):
+        return "one per band"
+    return value if isinstance(value, str) else f"{value:g}"
 
 
 def place_facts(grid: PixelGrid) -> dict[str, str]:

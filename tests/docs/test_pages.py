@@ -45,13 +45,12 @@ def commands(text: str) -> list[list[str]]:
     return [shlex.split(line, comments=True) for line in lines]
 
 
-#: Of 200 000 rows, read on a cluster of its own; of the fits of "from a scene to what changed".
+#: Pages with 200 000 rows or a cluster, and with fits of label spreading at full size.
 SLOW = ("tutorials/cluster.md", "tutorials/first-map.md")
-#: Commands that are run with the slow tests alone, by a word of theirs: this one fits a second
-#: time, to labels of which some are kept apart, as ``tests/app/commands/test_hold_out.py`` does.
-APART = {"tutorials/scene-to-change.md": "--hold-out"}
-#: What pages say beside their code, and the expressions whose values it is.
-TOLD = {
+#: Commands that only the slow tests run, by one of their words: this one fits a second time.
+SLOW_COMMANDS = {"tutorials/scene-to-change.md": "--hold-out"}
+#: Patterns of numbers in the text of pages, and expressions for their values.
+STATED = {
     "tutorials/few-labels.md": [(r"label (\d+) pixels", "len(y[0])")],
     "tutorials/table.md": [
         (r"features (\d+) to \d+ have weights", "np.flatnonzero(sparse.feature_weights_)[0]"),
@@ -71,11 +70,11 @@ PAGES = sorted(
 
 
 @pytest.fixture(scope="module")
-def material(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with the files that pages speak of."""
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with the files of the pages."""
     for package in ("rasterio", "xarray", "pyogrio", "pandas", "pyarrow", "h5netcdf"):
-        pytest.importorskip(package, reason=f"{package} writes files that the pages speak of")
-    folder = tmp_path_factory.mktemp("material")
+        pytest.importorskip(package, reason=f"{package} writes files of the pages")
+    folder = tmp_path_factory.mktemp("files")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         runpy.run_path(str(DOCS / "example_files.py"))["write_all"](folder)
@@ -99,21 +98,27 @@ def run_command(words: list[str], address: str) -> None:
 
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize(
-    ("page", "apart"),
+    ("page", "slow_command"),
     [
         *(
             pytest.param(
-                page, APART.get(page), id=page, marks=pytest.mark.slow if page in SLOW else ()
+                page,
+                SLOW_COMMANDS.get(page),
+                id=page,
+                marks=pytest.mark.slow if page in SLOW else (),
             )
             for page in PAGES
         ),
-        *(pytest.param(page, None, id=f"all of {page}", marks=pytest.mark.slow) for page in APART),
+        *(
+            pytest.param(page, None, id=f"all of {page}", marks=pytest.mark.slow)
+            for page in SLOW_COMMANDS
+        ),
     ],
 )
 def test_blocks_run(
     page: str,
-    apart: str | None,
-    material: Path,
+    slow_command: str | None,
+    files: Path,
     address: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -124,67 +129,67 @@ def test_blocks_run(
     if "import example_files" in (DOCS / page).read_text():
         folder.mkdir()
     else:
-        shutil.copytree(material, folder)
+        shutil.copytree(files, folder)
     monkeypatch.chdir(folder)
     names: dict[str, object] = {"__name__": "__main__"}
-    said, found = "", fences(DOCS / page)
-    if all(language != "text" for language, _ in found):  # no figures that hang on it
+    output, page_blocks = "", fences(DOCS / page)
+    if all(language != "text" for language, _ in page_blocks):  # no output depends on it
         spread_by_less(monkeypatch)
-    for number, (language, text) in enumerate(found, 1):
+    for number, (language, text) in enumerate(page_blocks, 1):
         if language == "text":
-            assert_shown(text, said)
+            assert_shown(text, output)
             continue
         if language != "console":
             exec(compile(text, f"{page}, block {number}", "exec"), names)
         else:
             for words in commands(text):
-                if apart not in words:
+                if slow_command not in words:
                     run_command(words, address)
-        said = capsys.readouterr().out
-    for pattern, expression in TOLD.get(page, ()):
+        output = capsys.readouterr().out
+    for pattern, expression in STATED.get(page, ()):
         shown = re.search(pattern, (DOCS / page).read_text())
         assert shown is not None, pattern
         assert_shown(shown[1], str(eval(expression, names)))
 
 
-def assert_shown(text: str, said: str) -> None:
-    """Check that a command has printed each line that a page shows, but for breaks and files."""
-    printed = said.split()
+def assert_shown(text: str, output: str) -> None:
+    """Check that the output contains each line of a page, ignoring line breaks and file names."""
+    printed = output.split()
     for line in map(str.split, text.splitlines()):
         if line and line[0] != "Written":
             assert any(
                 all(map(nearly, line, printed[at : at + len(line)]))
                 for at in range(len(printed) - len(line) + 1)
-            ), f"{' '.join(line)!r} is not in\n{said}"
+            ), f"{' '.join(line)!r} is not in\n{output}"
 
 
 def test_commands_of_the_readme_run(
-    material: Path,
+    files: Path,
     address: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Its Python runs in ``tests/test_readme.py``."""
-    shutil.copytree(material, tmp_path / "files")
+    shutil.copytree(files, tmp_path / "files")
     monkeypatch.chdir(tmp_path / "files")
     spread_by_less(monkeypatch)
     terminal = [text for language, text in blocks(ROOT / "README.md") if language == "console"]
-    found = [words for text in terminal for words in commands(text)]
-    assert len(found) >= 2
-    for words in found:
+    readme_commands = [words for text in terminal for words in commands(text)]
+    assert len(readme_commands) >= 2
+    for words in readme_commands:
         run_command(words, address)
     capsys.readouterr()
 
 
 @pytest.mark.slow  # the pages of the whole interface; what they show runs above
 def test_pages_build_without_warnings(tmp_path: Path) -> None:
-    """References, links and docstrings are checked; tutorials are executed once more."""
+    """This checks references, links and docstrings, and executes all pages with code cells."""
     for package in ("sphinx", "myst_nb", "furo", "numpydoc"):
         pytest.importorskip(package, reason=f"{package} builds the pages (extra `docs`)")
     source = tmp_path / "docs"
     shutil.copytree(DOCS, source, ignore=shutil.ignore_patterns("_build", "generated"))
-    # Pages include files beside `docs`, and the configuration looks for the package there.
+    # Pages include files of the folder above, and the configuration imports the package from it.
     for name in ("daskclust", "CHANGELOG.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "deploy"):
         (tmp_path / name).symlink_to(ROOT / name)
     done = subprocess.run(
@@ -212,20 +217,22 @@ def test_figures_have_text_alternatives() -> None:
 
 def test_the_page_of_the_configuration_has_all_keys() -> None:
     page = (DOCS / "reference" / "configuration.md").read_text()
-    told = dict(re.findall(r"^\| `([a-z-]+)` \| ([^|]*) \|", page, re.MULTILINE))
+    documented = dict(re.findall(r"^\| `([a-z-]+)` \| ([^|]*) \|", page, re.MULTILINE))
     shown = {None: "null", True: "true", False: "false"}
     defaults = dask.config.get("daskclust").items()
-    assert told == {key: shown.get(value, str(value)) for key, value in defaults}
+    assert documented == {key: shown.get(value, str(value)) for key, value in defaults}
 
 
 def test_the_page_of_resuming_has_all_parameters_that_may_differ() -> None:
     page = (DOCS / "how-to" / "resume.md").read_text()
-    told: dict[str, set[str]] = {}
+    documented: dict[str, set[str]] = {}
     for names, parameters in re.findall(r"^\| (`[^|]*) \| (`[^|]*) \|$", page, re.MULTILINE):
-        told |= {key: set(re.findall(r"\w+", parameters)) for key in re.findall(r"\w+", names)}
+        documented |= {
+            key: set(re.findall(r"\w+", parameters)) for key in re.findall(r"\w+", names)
+        }
     kinds = {name: getattr(daskclust, name) for name in daskclust.__all__}
     resumed = {name: set(getattr(kind, "_resumes_with", ())) for name, kind in kinds.items()}
-    assert told == {name: names for name, names in resumed.items() if names}
+    assert documented == {name: names for name, names in resumed.items() if names}
 
 
 @pytest.mark.parametrize("page", ["missing-values.md", "which-estimator.md"])

@@ -114,6 +114,12 @@ def test_html_of_a_cube_reads_nothing(cube: Cube) -> None:
     assert ">23<" in cube._repr_html_()
 
 
+def test_html_of_a_cube_names_its_quantization() -> None:
+    codes = np.ones((2, 3, 64), dtype="int8")
+    cube = open_cube(codes, dims=("y", "x", "band"), quantization="alphaearth")
+    assert "alphaearth" in cube._repr_html_()
+
+
 def test_html_of_a_label_map_escapes_names(cube: Cube) -> None:
     found = cube.label_map(np.zeros(cube.n_valid, int), class_names=["<script>alert(1)</script>"])
     text = found._repr_html_()
