@@ -50,7 +50,12 @@ def write_all(folder: Path) -> None:
 def write_scenes(folder: Path = Path()) -> None:
     """Write a scene in several formats, polygons, a series and a scene of embeddings."""
     group = daskclust.datasets.make_hyperspectral_cube(
-        folder / "scene.zarr", shape=SHAPE, n_bands=BANDS, chunks=(30, 40), random_state=0
+        folder / "scene.zarr",
+        shape=SHAPE,
+        n_bands=BANDS,
+        chunks=(30, 40),
+        uninformative_noise=0.02,
+        random_state=0,
     )
     cube, truth = group["cube"][:], group["truth"][:]
     np.save(folder / "truth.npy", truth)
