@@ -1,15 +1,13 @@
-"""Groups of must-linked rows, and clusters for them in which linked groups never share one.
+"""Assign groups of must-linked rows to clusters, so that cannot-linked groups differ.
 
-Cannot-links that must hold make the assignment of rows a coloring of a graph:
-vertices are groups of must-linked rows, edges are cannot-links, colors are the k
-clusters, and giving group g cluster c costs ``costs[g, c]``.  Which colors are
-possible at all does not depend on the costs; :func:`color` finds that out once.
+This is the coloring of a graph.  Vertices are groups of must-linked rows, edges are cannot-links,
+and colors are the k clusters.  ``costs[g, c]`` is the cost of color c for vertex g.  The costs do
+not decide if a coloring exists, so :func:`color` finds a first coloring without them.
 
-A vertex with fewer than k neighbors can always be colored after its neighbors.
-Vertices are therefore visited in *smallest-last* order, in which only the graph's
-k-core, what remains when such vertices are taken away again and again, can get
-stuck; only there a search is needed.  (HiGHS, by ``scipy.optimize.milp``, finds the same costs in
-100 times the time or more, and other colors of equal cost.)
+A vertex with fewer than k neighbors can always be colored after its neighbors.  If such vertices
+are removed repeatedly, the k-core of the graph remains.  In *smallest-last* order the k-core comes
+first, and only its vertices may have no color left.  So only the k-core needs a search.
+(``scipy.optimize.milp`` finds colorings of the same cost, but takes more than 100 times as long.)
 """
 
 from __future__ import annotations
@@ -25,7 +23,8 @@ from daskclust.core.kernels.linkage import find_root
 
 @compiled()
 def _join(left: Ints, right: Ints, foes: Ints, classes: Ints, parent: Ints) -> None:
-    # The cannot-links of a component are a chain of their ends, joined when components are.
+    # Cannot-link f has the ends 2 f and 2 f + 1.  The ends in a component form a linked list, and
+    # lists are concatenated when their components are joined.
     n, n_foes = len(parent), len(foes)
     first, last = np.full(n, -1), np.full(n, -1)
     count = np.zeros(n, np.int64)
@@ -62,11 +61,12 @@ def _join(left: Ints, right: Ints, foes: Ints, classes: Ints, parent: Ints) -> N
 
 
 def agreeing_components(left: Ints, right: Ints, cannot_link: Ints, classes: Ints) -> Ints:
-    """Join must-linked rows in order, but never two rows that may not be together.
+    """Join must-linked rows in order, except where this violates a cannot-link or a class.
 
-    A must-link is passed over when its ends are by then in groups of which some rows are
-    cannot-linked, or have different classes (n,), -1 for none.  Components are numbered in the
-    order of their smallest row.  O(n + m + q log q), if refused ones meet a cannot-link soon.
+    A must-link is skipped if a cannot-link connects the components of its two rows, or if these
+    components have different classes.  `classes` (n,) is -1 for rows without a class.  Components
+    are numbered in the order of their smallest row.  The time is O(n + m + q log q) for m
+    must-links and q cannot-links, if skipped must-links find a cannot-link quickly.
     """
     n = len(classes)
     parent = np.arange(n)
@@ -89,10 +89,10 @@ EXACT_SIZE = 16
 
 @compiled()
 def smallest_last(indptr: Any, neighbors: Any, k: int) -> tuple[Any, int]:
-    """Order the vertices of a simple graph so that those which may get stuck come first.
+    """Return the vertices of a simple graph in smallest-last order, and the size of the k-core.
 
-    Returned are the reversed order of taking away a vertex of the smallest degree left, and how
-    many vertices, the first of the order, are in the k-core.  O(n + edges).
+    Vertices of the smallest remaining degree are removed one after another, and the order of their
+    removal is reversed.  The vertices of the k-core come first.  O(n + edges).
     """
     n = indptr.size - 1
     degree = np.empty(n, dtype=np.int64)
@@ -100,84 +100,86 @@ def smallest_last(indptr: Any, neighbors: Any, k: int) -> tuple[Any, int]:
     for v in range(n):
         degree[v] = indptr[v + 1] - indptr[v]
         largest = max(largest, degree[v])
-    # Vertices sorted by degree, kept sorted by swapping (Batagelj & Zaversnik's core numbers).
+    # Swaps keep the vertices sorted by degree (core numbers of Batagelj and Zaversnik).
     starts = np.zeros(largest + 2, dtype=np.int64)
     for v in range(n):
         starts[degree[v] + 1] += 1
     for d in range(largest + 1):
         starts[d + 1] += starts[d]
-    at = starts.copy()
-    row = np.empty(n, dtype=np.int64)
-    place = np.empty(n, dtype=np.int64)
+    next_position = starts.copy()
+    ordered = np.empty(n, dtype=np.int64)
+    position = np.empty(n, dtype=np.int64)
     for v in range(n):
-        place[v] = at[degree[v]]
-        row[place[v]] = v
-        at[degree[v]] += 1
+        position[v] = next_position[degree[v]]
+        ordered[position[v]] = v
+        next_position[degree[v]] += 1
     n_easy = 0
     for i in range(n):
-        v = row[i]
+        v = ordered[i]
         if degree[v] < k:
             n_easy = i + 1
         for e in range(indptr[v], indptr[v + 1]):
             u = neighbors[e]
             if degree[u] > degree[v]:
                 first = starts[degree[u]]
-                other = row[first]
+                other = ordered[first]
                 if other != u:
-                    row[place[u]], row[first] = other, u
-                    place[other], place[u] = place[u], first
+                    ordered[position[u]], ordered[first] = other, u
+                    position[other], position[u] = position[u], first
                 starts[degree[u]] += 1
                 degree[u] -= 1
-    return row[::-1].copy(), n - n_easy
+    return ordered[::-1].copy(), n - n_easy
 
 
 @compiled()
 def greedy(costs, indptr, neighbors, order, labels):
-    """Give each uncolored vertex (-1), in order, the cheapest color its neighbors leave.
+    """Give each uncolored vertex (-1), in order, the cheapest color that no neighbor has.
 
-    Return how many were left uncolored because no color remained.
+    Return the number of vertices that remain uncolored because their neighbors have all colors.
     """
     k = costs.shape[1]
-    taken = np.full(k, -1, dtype=np.int64)
-    stuck = 0
+    # Vertex for which a color was last found at a neighbor.
+    vertex_of_color = np.full(k, -1, dtype=np.int64)
+    n_uncolored = 0
     for v in order:
         if labels[v] >= 0:
             continue
         for e in range(indptr[v], indptr[v + 1]):
             c = labels[neighbors[e]]
             if c >= 0:
-                taken[c] = v
+                vertex_of_color[c] = v
         best = -1
         for c in range(k):
-            if taken[c] != v and (best < 0 or costs[v, c] < costs[v, best]):
+            if vertex_of_color[c] != v and (best < 0 or costs[v, c] < costs[v, best]):
                 best = c
         labels[v] = best
-        stuck += best < 0
-    return stuck
+        n_uncolored += best < 0
+    return n_uncolored
 
 
-#: Maximum number of groups that exchange their clusters at once.
+#: Maximum number of groups whose clusters are exchanged at once.
 _LONGEST_CHAIN = 256
-#: Relative gain of an exchange that might be rounding.
+#: Gain of an exchange that may be a rounding error, as a fraction of the cost.
 _NO_GAIN = 1e-12
 
 
 @inner()
 def _chain(costs: Any, graph: Any, labels: Any, c: int, chain: Any, seen: Any) -> tuple[int, float]:
-    """Collect the chain of vertex ``chain[0]`` and color ``c``; return its length and its gain.
+    """Collect the Kempe chain of vertex ``chain[0]`` and color ``c``; return its length and gain.
 
-    The length is 0 if the chain is too long.
+    The gain is the decrease of the cost if the two colors of the chain are exchanged, 0 if it may
+    be a rounding error.  The length is 0 if the chain does not fit into ``chain``.
     """
     indptr, neighbors = graph
     v = chain[0]
     old = labels[v]
     mark = seen[v]
-    size, at, gain, paid = 1, 0, 0.0, 0.0
-    while at < size:
-        u = chain[at]
+    size, position, gain, old_cost = 1, 0, 0.0, 0.0
+    while position < size:
+        u = chain[position]
         other = c if labels[u] == old else old
         gain += costs[u, labels[u]] - costs[u, other]
-        paid += costs[u, labels[u]]
+        old_cost += costs[u, labels[u]]
         for e in range(indptr[u], indptr[u + 1]):
             w = neighbors[e]
             if labels[w] == other and seen[w] != mark:
@@ -186,16 +188,16 @@ def _chain(costs: Any, graph: Any, labels: Any, c: int, chain: Any, seen: Any) -
                 seen[w] = mark
                 chain[size] = w
                 size += 1
-        at += 1
-    return size, gain if gain > _NO_GAIN * paid else 0.0
+        position += 1
+    return size, gain if gain > _NO_GAIN * old_cost else 0.0
 
 
 @compiled()
 def improve(costs: Any, indptr: Any, neighbors: Any, labels: Any, n_sweeps: int) -> None:
     """Lower the cost of a proper coloring by exchanging two colors along Kempe chains.
 
-    The chain of a vertex and a color consists of all vertices of this color and of the color of the
-    vertex that edges connect to it.  It is the vertex alone if its neighbors leave the color.
+    The chain of vertex v and color c is a connected component that contains v.  Its vertices have
+    color c or the color of v.  If no neighbor of v has color c, the chain is v alone.
     """
     n, k = costs.shape
     seen = np.full(n, -1, dtype=np.int64)
@@ -206,7 +208,8 @@ def improve(costs: Any, indptr: Any, neighbors: Any, labels: Any, n_sweeps: int)
         for v in range(n):
             for c in range(k):
                 old = labels[v]
-                # Some vertex gains in each exchange that lowers the cost: its chain is the same.
+                # If an exchange lowers the cost, at least one vertex of the chain gains.  So it is
+                # sufficient to try the chains of vertices that gain.
                 if costs[v, c] >= costs[v, old]:
                     continue
                 mark += 1
@@ -222,7 +225,7 @@ def improve(costs: Any, indptr: Any, neighbors: Any, labels: Any, n_sweeps: int)
 
 
 class _Part(NamedTuple):
-    """The vertices that a search colors; as :func:`search` takes them."""
+    """Vertices that a search colors; the fields are arguments of :func:`search`."""
 
     costs: Floats
     indptr: Ints
@@ -233,15 +236,16 @@ class _Part(NamedTuple):
 
 
 class _Tree(NamedTuple):
-    """State of a search for a coloring of m vertices with k colors.
+    """State of a search for a coloring of m vertices (members) with k colors.
 
-    ``now`` (m,) is the color of each member, -1 = none yet; ``blocked`` (m, k) how many of its
-    neighbors have the color; ``used`` (k,) how many members have it.  ``stack`` (m,) holds members
-    in the order in which they were colored, ``tried`` (m + 1, k) the colors that the member of each
-    depth has had, ``spent`` (m + 1,) the cost of the members colored at each depth.
+    `colors` (m,): color of each member, or -1. `blocked` (m, k): number of neighbors of a member
+    that have the color. `used` (k,): number of members that have the color. `stack` (m,): colored
+    members, in the order in which they were colored; the depth is a position in this order. `tried`
+    (m + 1, k): True if the color was tried at this depth. `spent` (m + 1,): cost of the members
+    that are colored before this depth.
     """
 
-    now: Ints
+    colors: Ints
     blocked: Ints
     used: Ints
     stack: Ints
@@ -249,60 +253,60 @@ class _Tree(NamedTuple):
     spent: Floats
 
 
-#: Instead of the next vertex: all are colored; one has no color left.
+#: Returned in place of the next member: all members are colored; a member has no color left.
 _COMPLETE, _DEAD = -1, -2
 
 
 @inner()
 def _two_cheapest(costs: Any, v: int, blocked: Any, i: int) -> tuple[int, float, float]:
-    """Colors that member i, vertex v, has left, and its two lowest costs among them."""
-    left = 0
+    """Return the number of possible colors of member i, vertex v, and their two lowest costs."""
+    n_possible = 0
     first = np.inf
     second = np.inf
     for c in range(costs.shape[1]):
         if blocked[i, c]:
             continue
-        left += 1
+        n_possible += 1
         cost = costs[v, c]
         if cost < first:
             second = first
             first = cost
         elif cost < second:
             second = cost
-    return left, first, second
+    return n_possible, first, second
 
 
 @inner()
 def _next_vertex(part: Any, tree: Any, depth: int) -> tuple[int, float]:
-    """Member to color next, and a lower bound of what the coloring will cost.
+    """Return the member to color next, and a lower bound of the cost of the coloring.
 
-    That with the fewest colors left; of those the one that would lose most by its
-    second best, or has the most neighbors where costs do not matter.
+    This is the member with the fewest possible colors.  Of several, it is the member with the
+    largest difference of its two lowest costs, or with the most neighbors if costs do not matter.
     """
     costs, indptr, _, members, _, any_will_do = part
-    now, blocked = tree.now, tree.blocked
+    colors, blocked = tree.colors, tree.blocked
     bound = tree.spent[depth]
-    pick, fewest, widest = _COMPLETE, costs.shape[1] + 1, -1.0
+    pick, fewest, highest = _COMPLETE, costs.shape[1] + 1, -1.0
     for i in range(members.size):
-        if now[i] >= 0:
+        if colors[i] >= 0:
             continue
         v = members[i]
-        left, first, second = _two_cheapest(costs, v, blocked, i)
-        if left == 0:
+        n_possible, first, second = _two_cheapest(costs, v, blocked, i)
+        if n_possible == 0:
             return _DEAD, np.inf
         if any_will_do:
-            gap = float(indptr[v + 1] - indptr[v])
+            priority = float(indptr[v + 1] - indptr[v])
         else:
             bound += first
-            gap = second - first if left > 1 else np.inf
-        if left < fewest or (left == fewest and gap > widest):
-            pick, fewest, widest = i, left, gap
+            priority = second - first if n_possible > 1 else np.inf
+        if n_possible < fewest or (n_possible == fewest and priority > highest):
+            pick, fewest, highest = i, n_possible, priority
     return pick, bound
 
 
 @inner()
 def _next_color(part: Any, tree: Any, depth: int) -> int:
-    """Color to try next for the member of this depth, -1 = all were tried."""
+    """Return the color to try next for the member of this depth, or -1 if all were tried."""
     costs, any_will_do = part.costs, part.any_will_do
     blocked, used, tried = tree.blocked, tree.used, tree.tried
     i = tree.stack[depth]
@@ -325,10 +329,10 @@ def _next_color(part: Any, tree: Any, depth: int) -> int:
 
 @inner()
 def _count_color(part: Any, tree: Any, i: int, c: int, sign: int) -> None:
-    """Member i gets (sign 1) or gives back (sign -1) color ``c``."""
+    """Assign color ``c`` to member i (sign 1), or remove it (sign -1)."""
     indptr, neighbors, local, blocked = part.indptr, part.neighbors, part.local, tree.blocked
     v = part.members[i]
-    tree.now[i] = c if sign > 0 else -1
+    tree.colors[i] = c if sign > 0 else -1
     tree.used[c] += sign
     for e in range(indptr[v], indptr[v + 1]):
         j = local[neighbors[e]]
@@ -338,31 +342,34 @@ def _count_color(part: Any, tree: Any, i: int, c: int, sign: int) -> None:
 
 @inner()
 def _search_tree(part: Any, tree: Any, labels: Any, best: float, budget: int) -> int:
-    """Return how many colorings cheaper than ``best`` were found, or -1 when the budget ran out."""
+    """Search for cheaper colorings than ``best``, and store the cheapest one in ``labels``.
+
+    Return the number of improvements, or -1 if the search was not completed within the budget.
+    """
     costs, members, any_will_do = part.costs, part.members, part.any_will_do
     depth = 0
-    found = 0
+    n_improvements = 0
     for _ in range(budget):
         pick, bound = _next_vertex(part, tree, depth)
         cheaper = any_will_do or bound < best
         if pick == _COMPLETE and cheaper:
             best = bound
-            found += 1
-            labels[members] = tree.now
+            n_improvements += 1
+            labels[members] = tree.colors
             if any_will_do:
-                return found
+                return n_improvements
         color = -1
         if pick >= 0 and cheaper:
             tree.stack[depth] = pick
             tree.tried[depth, :] = False
             color = _next_color(part, tree, depth)
         while color < 0:
-            # Back to the last member that has a color left to try.
+            # Return to the last member with an untried color.
             if depth == 0:
-                return found
+                return n_improvements
             depth -= 1
             i = tree.stack[depth]
-            _count_color(part, tree, i, tree.now[i], -1)
+            _count_color(part, tree, i, tree.colors[i], -1)
             color = _next_color(part, tree, depth)
         i = tree.stack[depth]
         _count_color(part, tree, i, color, 1)
@@ -383,21 +390,22 @@ def search(
     budget: int,
     any_will_do: bool,
 ) -> int:
-    """Color some vertices by branch and bound, as if the others were not there.
+    """Color the vertices `members` (m,) by branch and bound, without regard to other vertices.
 
-    ``local`` (n,) is -1 everywhere, and handed back so.  The labels of the members are a proper
-    coloring to improve, or -1; ``budget`` is the number of nodes of the search tree at most.  With
-    ``any_will_do`` it stops at the first coloring: costs are not looked at, colors exchangeable.
+    `labels` of the members are a proper coloring to improve, or all -1; they are overwritten.
+    `local` (n,) must be -1 everywhere, and is so at the end. `budget` is the maximum number of
+    nodes of the search tree.  With `any_will_do` the search ignores the costs and stops at the
+    first coloring.
 
-    Return 1 when the coloring found is the cheapest (or wanted at all), 0 when the
-    budget ran out, -1 when there is none: only if the members had none before.
+    Return 1 if the new coloring is the cheapest one, or any coloring with `any_will_do`.  Return 0
+    if the search was not completed within the budget, and -1 if no coloring exists.
     """
     m, k = members.size, costs.shape[1]
-    had_none = labels[members[0]] < 0
-    best = np.inf if had_none else 0.0
+    is_uncolored = labels[members[0]] < 0
+    best = np.inf if is_uncolored else 0.0
     for i in range(m):
         local[members[i]] = i
-        if not had_none:
+        if not is_uncolored:
             best += costs[members[i], labels[members[i]]]
     part = _Part(costs, indptr, neighbors, members, local, any_will_do)
     tree = _Tree(
@@ -408,21 +416,22 @@ def search(
         np.zeros((m + 1, k), dtype=np.bool_),
         np.zeros(m + 1),
     )
-    found = _search_tree(part, tree, labels, best, budget)
+    n_improvements = _search_tree(part, tree, labels, best, budget)
     for i in range(m):
         local[members[i]] = -1
-    if found < 0:
+    if n_improvements < 0:
         return 0
-    return -1 if found == 0 and had_none else 1
+    return -1 if n_improvements == 0 and is_uncolored else 1
 
 
 @compiled()
 def solve_small(
     costs: Any, indptr: Any, neighbors: Any, starts: Any, members: Any, labels: Any, budget: int
 ) -> Any:
-    """Improve the coloring of each small component, ``members[starts[i]:starts[i + 1]]``.
+    """Improve the coloring of each small component.
 
-    Return which components' coloring is known to be the cheapest.
+    The vertices of component i are ``members[starts[i]:starts[i + 1]]``.  Return a mask of the
+    components whose coloring is known to be the cheapest.
     """
     n_components = starts.size - 1
     exact = np.zeros(n_components, dtype=np.bool_)
@@ -438,27 +447,30 @@ def solve_small(
             labels[v] = best
             exact[i] = True
         elif size <= EXACT_SIZE:
-            part = members[starts[i] : starts[i + 1]]
-            exact[i] = search(costs, indptr, neighbors, part, local, labels, budget, False) == 1
+            component = members[starts[i] : starts[i + 1]]
+            exact[i] = (
+                search(costs, indptr, neighbors, component, local, labels, budget, False) == 1
+            )
     return exact
 
 
 def color(
     indptr: Ints, neighbors: Ints, order: Ints, n_core: int, k: int, budget: int
 ) -> tuple[Ints, int]:
-    """Find any proper coloring with k colors: 1 = found, -1 = there is none, 0 = not known.
+    """Return a proper coloring with k colors, and its state.
 
-    The order and ``n_core`` are those of :func:`smallest_last`.
+    The state is 1 if the coloring is complete, -1 if no coloring exists, and 0 if the search was
+    not completed within the budget.  `order` and `n_core` are results of :func:`smallest_last`.
     """
     n = len(order)
     labels = np.full(n, -1, dtype=np.int64)
-    flat = np.zeros((n, k))
-    if greedy(flat, indptr, neighbors, order, labels) == 0:
+    no_costs = np.zeros((n, k))
+    if greedy(no_costs, indptr, neighbors, order, labels) == 0:
         return labels, 1
     labels[:] = -1
     core = np.sort(order[:n_core])
     local = np.full(n, -1, dtype=np.int64)
-    state = search(flat, indptr, neighbors, core, local, labels, budget, True)
+    state = search(no_costs, indptr, neighbors, core, local, labels, budget, True)
     if state == 1:
-        greedy(flat, indptr, neighbors, order, labels)
+        greedy(no_costs, indptr, neighbors, order, labels)
     return labels, int(state)

@@ -1,15 +1,13 @@
-"""Feature scores and sparse feature weights of SKM and PCSKM.
+"""Feature scores and sparse feature weights of SparseKMeans and PCSKMeans.
 
-The weights maximize ``sum_j w_j gamma_j`` subject to ``|w|_2 <= 1``,
-``|w|_1 <= s`` and ``w >= 0`` (Eq. 4 and 14 of the PCSKM paper).  The solution is
-the soft-thresholded positive part of the scores (Eq. 5).  The threshold Delta is
-found in closed form: between two neighboring scores the active set is constant,
-and ``|w|_1 = s`` is a quadratic equation in Delta.
+The weights maximize ``sum_j w_j gamma_j`` subject to ``|w|_2 <= 1``, ``|w|_1 <= s`` and ``w >= 0``
+(Eq. 4 and 14 of the PCSKM paper).  The solution is the soft-thresholded positive part of the scores
+(Eq. 5).  The threshold Delta has a closed form: between two neighboring scores the set of positive
+weights is constant, and ``|w|_1 = s`` is a quadratic equation in Delta.
 
-Everything is computed from the *gaps* to the largest score, ``d_j = max - gamma_j``,
-after dividing by that score.  Sums of gaps do not cancel, so the result is
-accurate when the leading scores are almost equal, and nothing over- or underflows
-whatever the unit of the data.
+All computations use *gaps*, ``1 - gamma_j / max gamma``, instead of scores.  Sums of gaps do not
+cancel, so the result is accurate if the largest scores are almost equal.  Gaps do not depend on the
+unit of the data, so they do not overflow or underflow.
 """
 
 from __future__ import annotations
@@ -23,19 +21,20 @@ from numpy.typing import ArrayLike
 
 from daskclust.core.array_types import Floats
 
-#: Scores within this relative distance of the largest one are tied with it.  Rounding in the
-#: sums is some 1e-15, so the weights of equal features do not hang on the order of summation.
+#: Maximum gap of scores that are tied with the largest score.  The rounding errors of sums are
+#: about 1e-15, so equal features have equal weights for any order of summation.
 TIE_TOLERANCE = 1e-12
 
-#: Relative slack of "s**2 equals an integer": squaring sqrt(t) rounds.
+#: Relative tolerance for comparing ``s**2`` with an integer, because s may be a rounded root.
 _SQUARE_TOLERANCE = 1e-12
 
 
 class FeatureWeights(NamedTuple):
-    """Sparse feature weights, of unit length, and the threshold that was subtracted from scores.
+    """Sparse feature weights, and the threshold that was subtracted from the scores.
 
-    ``tied``: t > sparsity**2 features share the largest score, so that no threshold reaches
-    ``|w|_1 = sparsity``; the weights are ``1 / sqrt(t)`` on exactly those features.
+    `weights` (p,): unit Euclidean length. `delta`: threshold. `tied`: True if t > sparsity**2
+    features share the largest score.  Their weights are ``1 / sqrt(t)``, and all other weights are
+    0, because no threshold gives ``|w|_1 = sparsity``.
     """
 
     weights: Floats
@@ -44,20 +43,24 @@ class FeatureWeights(NamedTuple):
 
 
 class _Threshold(NamedTuple):
-    """Scaled solution: weights are proportional to ``max(reach - gap, 0)``."""
+    """Scaled solution: weights are proportional to ``max(reach - gap, 0)``.
 
-    top: float  # largest score
-    gaps: Floats  # (p,) 1 - score / top in [0, 1], 1 for scores that are not positive
-    reach: float  # 1 - Delta / top
+    `top`: largest score. `gaps` (p,): ``1 - score / top``, or 1 for scores that are not positive.
+    `reach`: ``1 - Delta / top``. `tied`: as in :class:`FeatureWeights`.
+    """
+
+    top: float
+    gaps: Floats
+    reach: float
     tied: bool
 
 
 def between_scores(sums: ArrayLike, counts: ArrayLike, mean: ArrayLike) -> Floats:
-    """Between-cluster sum of squares of each feature (gamma, Eq. 6), not negative.
+    """Return the between-cluster sum of squares of each feature (gamma, Eq. 6).
 
-    Computed from the clusters' sums (k, p) as ``sum_k n_k (m_kj - mu_j)^2``: without a pass of its
-    own and without cancellation.  ``counts`` are the weights (k,) of the clusters, or (k, p) of the
-    values of each feature where some are missing.
+    The formula ``sum_k n_k (m_kj - mu_j)^2`` uses `sums` of the clusters (k, p), so it needs no
+    pass, and it does not cancel.  `counts` are the weights of the clusters (k,), or the weights of
+    their observed values (k, p).
     """
     sums = np.asarray(sums, dtype=np.float64)
     counts = np.asarray(counts, dtype=np.float64)
@@ -68,32 +71,32 @@ def between_scores(sums: ArrayLike, counts: ArrayLike, mean: ArrayLike) -> Float
     filled = counts > 0
     weights = counts[filled]
     shifts = sums[filled] / weights[:, None] - np.asarray(mean, dtype=np.float64)
-    # Not through BLAS: its summation order depends on the build and the number of threads.
+    # The order of summation of BLAS depends on its build and the number of threads.
     scores: Floats = np.sum(weights[:, None] * shifts * shifts, axis=0)
     return scores
 
 
 def _solve(scores: Floats, sparsity: float) -> _Threshold | None:
-    """Closed-form threshold in scaled gaps, or None when no score is positive."""
+    """Return the solution in closed form, or None if no score is positive."""
     if scores.ndim != 1:
-        raise ValueError(f"scores has shape {scores.shape}; expected one dimension, (p,).")
+        raise ValueError(f"scores must have shape (p,), got {scores.shape}. Use scores.ravel().")
     if not math.isfinite(sparsity) or sparsity < 1:
         raise ValueError(
-            f"sparsity={sparsity!r}; expected a finite number of at least 1 (weights of unit "
-            "Euclidean length have an L1 norm between 1 and sqrt(p)). Choose 1 <= sparsity."
+            f"sparsity must be a finite number of at least 1, got {sparsity!r}. Weights of unit "
+            "Euclidean length have an L1 norm between 1 and sqrt(p). Use sparsity=1 or more."
         )
     finite = np.isfinite(scores)
     if not finite.all():
         j = int(np.argmin(finite))
         raise ValueError(
-            f"The score of feature {j} is {scores[j]}; expected finite scores. "
-            "Rescale the features, or remove NaN and infinite values from the data."
+            f"scores must be finite, got {scores[j]} for feature {j}. Rescale the features, or "
+            "remove NaN and infinite values from the data."
         )
     top = float(scores.max(initial=0.0))
     if top <= 0.0:
         return None
-    # Subtracted before dividing: the difference of two neighboring scores is exact.  A score
-    # below 0 counts as 0, gap 1, which is where the threshold 0 is.
+    # The difference of two neighboring scores is exact, so it is computed before the division.
+    # Negative scores count as 0, so their gap is 1.
     gaps = (top - np.maximum(scores, 0.0)) / top
     gaps[gaps <= TIE_TOLERANCE] = 0.0
 
@@ -101,8 +104,8 @@ def _solve(scores: Floats, sparsity: float) -> _Threshold | None:
     size = np.arange(1, d.size + 1)
     s1 = np.cumsum(d)
     s2 = np.cumsum(d * d)
-    # L1 and L2 norm of the thresholded scores when the threshold is the next lower score, that
-    # is, with exactly the m largest active.  (Delta = 0, reach 1, is the last of them.)
+    # L1 and L2 norms of the thresholded scores for m = 1, 2, ... positive weights.  The threshold
+    # is the next lower score; for the largest m it is 0, with gap 1.
     step = np.append(d[1:], 1.0)
     norm1 = size * step - s1
     norm2 = np.sqrt(np.maximum(size * step * step - 2.0 * step * s1 + s2, 0.0))
@@ -112,14 +115,14 @@ def _solve(scores: Floats, sparsity: float) -> _Threshold | None:
     ties = int(np.searchsorted(d, 0.0, side="right"))
     square = sparsity * sparsity
     if ties >= square * (1.0 - _SQUARE_TOLERANCE):
-        # Any threshold in [next score, top) gives equal weights on the ties.  If ties equals
-        # the square, that is the solution; if it is more, no threshold reaches s.
+        # Any threshold between the next score and `top` gives equal weights to the tied features.
+        # Their L1 norm is s if the number of ties is s**2.  With more ties it is always larger.
         reach = float(d[ties]) if ties < d.size else 1.0
         return _Threshold(top, gaps, reach, ties > square * (1.0 + _SQUARE_TOLERANCE))
 
-    # |w|_1 falls as the threshold rises, so the active set is the smallest m whose norm at the
-    # next lower score is at least s.  The ratio is at most sqrt(m), hence m > s**2.  Tied scores
-    # enter together; before the last of them both norms are 0.
+    # |w|_1 decreases with the threshold.  So the number m of positive weights is the smallest m
+    # whose norm ratio at the next lower score is at least s.  The ratio is at most sqrt(m), so
+    # m > s**2.  Tied scores get positive weights together: both norms are 0 for fewer of them.
     reached = norm1 >= sparsity * norm2
     reached[: ties - 1] = False
     m = int(np.argmax(reached)) + 1
@@ -127,21 +130,24 @@ def _solve(scores: Floats, sparsity: float) -> _Threshold | None:
     mean = float(active.sum()) / m
     spread = float(np.sum((active - mean) ** 2))
     room = m * (m - square)
-    # Delta = (S1 - s sqrt((m S2 - S1^2) / (m - s^2))) / m, written in gaps: a sum of two
-    # non-negative terms, and (m S2 - S1^2) / m is the spread about the mean.
+    # The formula of `soft_threshold` in gaps is a sum of two terms that are not negative.  The
+    # spread is ``(m S2 - S1^2) / m``.
     reach = mean + sparsity * math.sqrt(spread / room) if room > 0.0 else float(step[m - 1])
     return _Threshold(top, gaps, min(max(reach, float(active[-1])), float(step[m - 1])), False)
 
 
 def soft_threshold(scores: ArrayLike, sparsity: float) -> float:
-    """Threshold Delta for which the weights of Eq. 5 have L1 norm ``sparsity``, s >= 1.
+    """Return the threshold Delta for which the weights of Eq. 5 have the L1 norm s = `sparsity`.
 
-    0 when the positive scores, at unit L2 norm, have L1 norm <= s already, and when there is none.
-    Otherwise, with m the number of scores above Delta and S1, S2 the sums of these scores and of
-    their squares, ``Delta = (S1 - s sqrt((m S2 - S1^2) / (m - s^2))) / m``.  If t >= s**2 features
-    share the largest score (within :data:`TIE_TOLERANCE`), the next lower score.
+    ``Delta = (S1 - s sqrt((m S2 - S1^2) / (m - s^2))) / m``, with m the number of scores above
+    Delta, S1 their sum and S2 the sum of their squares.  There are two exceptions:
 
-    Cost O(p log p).  ``Delta(c * scores) = c * Delta(scores)`` for every scale c.
+    - Delta is 0 if no score is positive, or if the weights have an L1 norm of at most s without a
+      threshold.
+    - Delta is the next lower score if s**2 or more features share the largest score (up to
+      :data:`TIE_TOLERANCE`).
+
+    Delta is proportional to the scores.  Cost O(p log p).
     """
     solution = _solve(np.asarray(scores, dtype=np.float64), sparsity)
     if solution is None:
@@ -155,11 +161,11 @@ def feature_weights(
     *,
     threshold: Callable[[Floats, float], float] = soft_threshold,
 ) -> FeatureWeights | None:
-    """Sparse feature weights from feature scores (Eq. 5 on the positive part).
+    """Return sparse feature weights for scores (p,), by Eq. 5 for the positive scores.
 
-    ``threshold`` finds Delta from the scores with negative ones set to 0; for instance the
-    bisection of the published program.  None when no score is positive, where Eq. 5 has no
-    solution: keep the last weights.
+    Return None if no score is positive, because Eq. 5 then has no solution.  `threshold` is a
+    function of the scores and the sparsity that returns Delta, for example the bisection of the
+    published program.  It is called with 0 in place of negative scores.
     """
     values = np.asarray(scores, dtype=np.float64)
     solution = _solve(values, sparsity)
@@ -168,23 +174,28 @@ def feature_weights(
     positive = np.maximum(values, 0.0)
     if threshold is soft_threshold:
         delta = solution.top * (1.0 - solution.reach)
-        # In gaps, because max(gamma - Delta, 0) cancels when the leading scores almost agree; but
-        # with no threshold the scores themselves are better.
-        kept = (
+        # Gaps are more accurate if the largest scores are almost equal.  Without a threshold
+        # (reach 1), scores are more accurate.
+        thresholded = (
             np.maximum(solution.reach - solution.gaps, 0.0)
             if solution.reach < 1.0
             else positive / solution.top
         )
     else:
         delta = float(threshold(positive, sparsity))
-        # A negative Delta (the published bisection on tiny scores) must not revive a score of 0.
-        kept = np.where(positive > 0.0, np.maximum(positive - delta, 0.0), 0.0) / solution.top
-    largest = float(kept.max())
+        # The published bisection may return a negative Delta for tiny scores.  Features of score 0
+        # must still have weight 0.
+        thresholded = (
+            np.where(positive > 0.0, np.maximum(positive - delta, 0.0), 0.0) / solution.top
+        )
+    largest = float(thresholded.max())
     if not largest > 0.0:
         raise ValueError(
-            f"The threshold function returned Delta={delta!r} for scores of at most "
-            f"{solution.top!r}; expected Delta below the largest score, so that a feature remains."
+            f"threshold must return a number below the largest score {solution.top!r}, got "
+            f"{delta!r}. Otherwise no feature has a positive weight."
         )
-    # The largest entry is scaled to 1 first: squares of tiny entries would underflow.
-    kept = kept / largest
-    return FeatureWeights(kept / math.sqrt(float(np.sum(kept * kept))), delta, solution.tied)
+    # Squares of tiny entries would underflow, so the largest entry is first scaled to 1.
+    thresholded = thresholded / largest
+    return FeatureWeights(
+        thresholded / math.sqrt(float(np.sum(thresholded * thresholded))), delta, solution.tied
+    )
