@@ -92,7 +92,7 @@ def test_an_error_changes_nothing() -> None:
             call([[1.0]], sample_weight=[0.0])
     with pytest.raises(ValueError, match="2 features"):
         scaler.partial_fit([[1.0, 2.0]])
-    with pytest.raises(TypeError, match="with_mean must be a bool, got 'no'"):
+    with pytest.raises(TypeError, match="with_mean must be True or False, got 'no'"):
         StandardScaler(with_mean="no").fit([[1.0]])
     assert (scaler.mean_.tolist(), scaler.n_samples_seen_) == ([2.0], 2)
 

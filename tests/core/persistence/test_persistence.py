@@ -331,7 +331,7 @@ def test_what_is_not_a_model(tmp_path: Path) -> None:
             lambda m: m["state"].update(contradicting_pairs_=None),
             "is not a valid daskclust model: contradicting_pairs_ must have columns",
         ),
-        (lambda m: m["state"].update(contradicting_pairs_={"kind": ["x"]}), "lengths"),
+        (lambda m: m["state"].update(contradicting_pairs_={"kind": ["x"]}), "columns of one length"),
     ],
 )
 def test_forged_headers(folder: Path, change: Any, match: str) -> None:
@@ -353,7 +353,7 @@ def test_forged_headers(folder: Path, change: Any, match: str) -> None:
         ),
         ("_centers", np.zeros((2, 4)), "k = 3"),
         ("_centers", np.zeros((3, 2)), "is not a valid daskclust model: _metric must have p = q"),
-        ("contradicting_pairs_.i", [0], "lengths"),
+        ("contradicting_pairs_.i", [0], "columns of one length"),
         (
             "contradicting_pairs_.i",
             [0.0],
