@@ -13,7 +13,7 @@ import zarr
 
 import daskclust
 from daskclust.app import cli
-from daskclust.app.commands._cubes import _wavelengths
+from daskclust.app.commands._arguments import _wavelengths
 from daskclust.app.report.summary import legend_of
 
 pytestmark = pytest.mark.usefixtures("few_trees")

@@ -101,7 +101,7 @@ def test_a_layer_must_be_named_if_there_are_several(tmp_path: Path) -> None:
             driver="GPKG", geometry_type="Polygon", crs="EPSG:32632", **more,
         )  # fmt: skip
     cube = scene()
-    with pytest.raises(ValueError, match=r"has the layers \['a', 'b'\]; pass variable="):
+    with pytest.raises(ValueError, match=r"has the layers \['a', 'b'\]; name a layer in variable="):
         cube.rows_of(path)
     assert set(labeled(cube, path, variable="b").ravel()) == {"", "box"}
     with pytest.raises(OSError, match="cannot be read as features"):
