@@ -359,7 +359,7 @@ def gain_of(questions: Questions) -> ExpectedGain:
     cells, table = questions.cells, questions.cells.table
     graph = normalized(table.near.matrix(len(cells.nodes)))
     moves = influence(graph, cells.place(cells.labeled), questions.places)
-    probabilities = shares(table.doubts[:, DOUBTS:])
+    probabilities = shares(table.uncertainties[:, DOUBTS:])
     outcome = foresee(probabilities, table.counts, questions.places, moves, _DRAWS, questions.seed)
     total = table.counts.sum()
 
@@ -370,7 +370,7 @@ def gain_of(questions: Questions) -> ExpectedGain:
     return ExpectedGain(
         questions.rows,
         questions.n_labels,
-        1.0 - float(table.doubts[:, 1].sum()) / float(total),
+        1.0 - float(table.uncertainties[:, 1].sum()) / float(total),
         *bounds(outcome.changed),
         *bounds(outcome.gain),
     )

@@ -190,7 +190,7 @@ def foresee(
 #: Minimum number of prototypes, number per question, and maximum number.
 _MIN_PROTOTYPES, _PROTOTYPES_PER_QUESTION, _MAX_PROTOTYPES = 400, 4, 2000
 #: Maximum number of questions without an answer that are considered.
-_VAIN = 4096
+_MAX_SKIPPED = 4096
 #: Distance up to which a question without an answer has an effect, as a multiple of the distance
 #: between prototypes.
 _REACH = 2.0
@@ -202,7 +202,7 @@ DOUBTS = 2
 
 @dataclass(frozen=True)
 class Doubt:
-    """Uncertainty of rows; travels to the workers.
+    """Uncertainty of rows that workers compute.
 
     Margins are computed with weights scaled to a sum of 1.  The sum of the weights, which depends
     on few left-out labels, does not change classes.  With a large sum, questions would move from
@@ -292,11 +292,11 @@ class Cells:
         A question without an answer makes an answer for its neighbors less likely.  The effect is
         limited to neighbors: otherwise many such rows would prevent questions about whole classes.
         """
-        if not len(self.table.vain):
+        if not len(self.table.skipped):
             return np.ones(len(self.nodes))
         near = nearest_several(self.nodes, self.nodes, min(2, len(self.nodes)))[1][:, -1]
         reach = _REACH * float(np.sqrt(np.median(near))) or 1.0
-        apart = np.sqrt(squared_to_nearest(self.nodes, self.table.vain))
+        apart = np.sqrt(squared_to_nearest(self.nodes, self.table.skipped))
         return np.asarray(np.minimum(apart / reach, 1.0))
 
     def choose(self, count: int) -> tuple[Ints, Ints]:
@@ -308,10 +308,10 @@ class Cells:
         table = self.table
         cells = np.arange(len(self.nodes))
         asked_about = np.zeros(len(cells), bool)
-        asked = np.concatenate([self.labeled, table.vain])
+        asked = np.concatenate([self.labeled, table.skipped])
         asked_about[self.place(asked)] = True
         candidates = np.where(asked_about & (table.drawn >= 0), table.drawn, table.medoids)
-        mass = np.where(candidates >= 0, table.doubts[:, 0], 0.0)
+        mass = np.where(candidates >= 0, table.uncertainties[:, 0], 0.0)
         picked = spread_out(self.nodes, mass * self._tellable(), self.labeled, count)
         rows = np.concatenate([candidates[picked], table.anywhere])
         places = np.concatenate([cells[picked], table.anywhere_cells])
@@ -338,12 +338,12 @@ def open_for_questions(X: Any, model: LabelSpreading | None, exclude: Any = None
 
 
 def find_cells(
-    data: QuestionData, known: Ints, count: int, seed: int, vain: Ints | None = None
+    data: QuestionData, known: Ints, count: int, seed: int, skipped: Ints | None = None
 ) -> Cells:
     """Find prototypes and their cells for ``count`` questions; two passes.
 
-    ``known`` are row numbers without further questions, and ``vain`` are those of them whose
-    question had no answer; both ascend.
+    ``known`` are row numbers without further questions, and ``skipped`` are the known rows
+    whose question had no answer; both ascend.
     """
     wanted = min(max(_MIN_PROTOTYPES, _PROTOTYPES_PER_QUESTION * count), _MAX_PROTOTYPES)
     n_prototypes = count_prototypes(wanted, data.rows.n_rows)
@@ -355,32 +355,34 @@ def find_cells(
                 "of all rows. Exclude fewer rows."
             )
         n_prototypes = count_prototypes(n_prototypes, len(sample.x))
-    doubt: Callable[[Array], Floats] | None = None
-    n_doubts = 1
+    uncertainty: Callable[[Array], Floats] | None = None
+    n_columns = 1
     if data.model is None:
         space: Space = find_views(check_views("auto", is_cube=data.cube is not None), sample)
         labeled = np.empty((0, space.n_dimensions))
     else:
         space, labeled = data.model._space, data.labeled
-        doubt = Doubt(data.model._posterior)
-        n_doubts = DOUBTS + len(data.model.classes_)
+        uncertainty = Doubt(data.model._posterior)
+        n_columns = DOUBTS + len(data.model.classes_)
     size = min(n_prototypes, len(sample.x))
     nodes = find_prototypes(space(sample.x), sample.weight, size, _LLOYD, seed).centers
-    vain = np.empty(0, np.int64) if vain is None else vain
-    vain = vain[:: max(-(-len(vain) // _VAIN), 1)]
-    request = CellRequest(space, nodes, known, labeled, doubt, n_doubts, count, seed, vain)
+    skipped = np.empty(0, np.int64) if skipped is None else skipped
+    skipped = skipped[:: max(-(-len(skipped) // _MAX_SKIPPED), 1)]
+    request = CellRequest(
+        space, nodes, known, labeled, uncertainty, n_columns, count, seed, skipped
+    )
     table: CellTable = data.rows.reduce(CELLS, request)
     if data.excluded is None:
-        _check_all_met(labeled, table.met)
+        _check_all_are_rows(labeled, table.is_row)
     return Cells(space, nodes, labeled, table)
 
 
-def _check_all_met(labeled: Floats, met: Bools) -> None:
+def _check_all_are_rows(labeled: Floats, is_row: Bools) -> None:
     """Raise ValueError for labeled points that are not rows of X."""
-    # Only one of several equal points is met.
-    missed = squared_to_nearest(labeled[~met], labeled[met]) > 4 * SAME
-    if missed.any():
+    # For equal labeled points, `is_row` is True for only one point.
+    absent = squared_to_nearest(labeled[~is_row], labeled[is_row]) > 4 * SAME
+    if absent.any():
         raise ValueError(
-            f"X must be the data of the fit of model, but {int(missed.sum())} of its {len(met)} "
+            f"X must be the data of the fit of model, but {int(absent.sum())} of its {len(is_row)} "
             "labeled rows are not in X. Pass the X of the fit, or y instead of model."
         )

@@ -96,13 +96,13 @@ def test_cells_are_those_of_brute_force() -> None:
         assert (table.drawn[k] in mine) if len(mine) else table.drawn[k] == -1
     assert_array_equal(table.counts, np.bincount(cell, minlength=9))
     doubts = np.bincount(cell, first_column(x)[:, 0], minlength=9)
-    assert_allclose(table.doubts[:, 0], doubts, atol=N * 2.0**-21)
+    assert_allclose(table.uncertainties[:, 0], doubts, atol=N * 2.0**-21)
     assert table.n_free == free.sum()
-    assert table.met.all()
+    assert table.is_row.all()
     assert len(set(table.anywhere)) == 5
     assert free[table.anywhere].all()
     assert_array_equal(table.anywhere_cells, cell[table.anywhere])
-    assert_array_equal(table.vain, x[vain])
+    assert_array_equal(table.skipped, x[vain])
 
 
 # From end to end

@@ -130,7 +130,7 @@ class Learner:
             return Learned(question)
         table = cells.table
         found = np.divide(
-            table.doubts[:, DOUBTS:],
+            table.uncertainties[:, DOUBTS:],
             table.counts[:, None],
             out=np.full((len(table.counts), len(present)), 1.0 / len(present)),
             where=table.counts[:, None] > 0,
@@ -145,7 +145,7 @@ class Learner:
             foretold = present[int(posterior(self._values[self._place[free[0]]][None]).argmax())]
         all_of = np.zeros((len(found), len(names)))
         all_of[:, [list(names).index(name) for name in present]] = found
-        sure = 1.0 - float(table.doubts[:, 1].sum() / table.counts.sum())
+        sure = 1.0 - float(table.uncertainties[:, 1].sum() / table.counts.sum())
         return Learned(question, foretold, all_of, list(names), change, sure)
 
     def _taken(self, pixels: Sequence[tuple[int, int]]) -> tuple[Array, Ints]:
@@ -187,11 +187,11 @@ class Learner:
             self.cells,
             labeled=space(x) if len(x) else self.cells.labeled,
             table=table._replace(
-                doubts=doubts,
+                uncertainties=doubts,
                 medoids=free(table.medoids),
                 drawn=free(table.drawn),
                 anywhere=table.anywhere[left],
                 anywhere_cells=table.anywhere_cells[left],
-                vain=space(vain) if len(vain) else table.vain,
+                skipped=space(vain) if len(vain) else table.skipped,
             ),
         )

@@ -1,1 +1,1 @@
-"""Pure functions on one block.  They import each other, NumPy, SciPy and Numba only."""
+"""Pure functions of one block of rows.  They import each other, NumPy, SciPy and Numba only."""

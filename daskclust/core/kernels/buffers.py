@@ -37,7 +37,7 @@ _NEAR = 2048
 
 @compiled()
 def _from_half(halves, out, bits):
-    """Fill ``out``, of which ``bits`` is a view, with the numbers whose bits are ``halves``."""
+    """Convert half-precision bits ``halves`` to single precision; ``bits`` is a view of ``out``."""
     for start in range(0, halves.size, _NEAR):
         given, to = halves[start : start + _NEAR], bits[start : start + _NEAR]
         for i in range(given.size):

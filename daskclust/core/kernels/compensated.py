@@ -69,17 +69,21 @@ def sum_terms(terms: Iterable[Floats]) -> Floats:
 
 
 @inner(counted=False)
-def flush(hi, lo, sums, totals, halves):
+def flush(hi, lo, sums, totals, n_kinds):
     """Add the plain sums of a segment to the compensated totals, and reset them to 0.
 
-    `halves` is 1 for p sums of values, and 2 for sums and masses; each half has at least p columns.
+    The columns of `sums` are `n_kinds` groups of at least p columns: sums of values and, if
+    `n_kinds` is 2, weights of the observed values.
     """
-    p, width = (hi.shape[1] - totals.shape[1]) // halves, sums.shape[1] // halves
+    p, width = (hi.shape[1] - totals.shape[1]) // n_kinds, sums.shape[1] // n_kinds
     for c in range(sums.shape[0]):
         if totals[c, 0] != 0.0:
-            for h in range(halves):
-                own, part = slice(h * p, (h + 1) * p), sums[c, h * width : h * width + p]
-                add_plain(hi[c, own], lo[c, own], part)
-            add_plain(hi[c, halves * p :], lo[c, halves * p :], totals[c])
+            for kind in range(n_kinds):
+                columns, group = (
+                    slice(kind * p, (kind + 1) * p),
+                    sums[c, kind * width : kind * width + p],
+                )
+                add_plain(hi[c, columns], lo[c, columns], group)
+            add_plain(hi[c, n_kinds * p :], lo[c, n_kinds * p :], totals[c])
         sums[c] = 0.0
         totals[c] = 0.0

@@ -21,8 +21,8 @@ from daskclust.core.kernels.nearest.row_loops import WIDTH, cost_of_tile, row_di
 
 #: Number of rows that are copied together.
 _ROWS = 8192
-#: Minimum number of rows that are compared together if they were compared with different
-#: candidates.
+#: Minimum number of rows that are compared together.  Fewer rows are compared together even if the
+#: numbers of candidates that they were compared with differ.
 _EACH = 256
 
 
@@ -300,9 +300,9 @@ def draw_in_batches(
 ) -> NDArray[np.intp]:
     """Draw points by ``mass D^2``, ``n_draws`` per center, and keep those that lower the cost most.
 
-    A batch of up to 64 draws gives ``1 / n_draws`` as many centers.  ``run`` runs calls, in any
-    order.  The ``n_first`` first points count as drawn.  If the other points repeat drawn points,
-    in single precision, fewer positions are returned.
+    One of ``n_draws`` draws of a batch becomes a center; a batch has up to 64 draws.  ``run`` runs
+    calls, in any order.  The ``n_first`` first points count as drawn.  If the other points repeat
+    drawn points, in single precision, fewer positions are returned.
 
     Cost ``O(m k p n_draws)``, by matrix products in single precision; memory ``O(64 m)``.
     """

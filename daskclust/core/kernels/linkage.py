@@ -532,7 +532,7 @@ def link_adjacent(
     Clusters are adjacent if any two of their points are; `adjacent` is overwritten.  If `by_edges`,
     distances of clusters, except with Ward's linkage, use only adjacent points.  Each height is the
     largest so far, so heights do not decrease.  Clusters without adjacent clusters merge at
-    infinity.
+    infinite height.
     """
     n = len(points)
     if n < 2:

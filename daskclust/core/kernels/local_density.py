@@ -42,7 +42,7 @@ def _columns(x: NDArray) -> Floats:
 @compiled()
 def _distances_from(columns: Floats, i: int, out: Floats) -> None:
     """Compute distances of row i to the first ``len(out)`` rows; ``columns`` is (p, m)."""
-    # A part of the sums stays in the first-level cache.
+    # The rows are processed in tiles, so that the sums of a tile stay in the first-level cache.
     for start in range(0, len(out), _CACHED):
         part = out[start : start + _CACHED]
         part[:] = 0.0
@@ -127,7 +127,7 @@ def local_densities(x: NDArray, weight: Floats) -> LocalDensity:
     m = len(x)
     edges, shortest = np.empty(m - 1), np.empty(m)
     largest = float(_grow_tree(columns, edges, shortest))
-    # Each row also counts for its copies, at distance 0.
+    # A row of weight w has w - 1 copies, which are neighbors at distance 0.
     density = weight - 1.0
     if largest == 0:
         return LocalDensity(density + weight.sum() - weight, 0.0, np.empty(0), np.empty(0), 0.0)

@@ -69,7 +69,7 @@ def _run(x, weights, weighted, first, stop, number, keys, seed):
     total = _ZERO
     for i in range(first, stop):
         h = _ZERO
-        # One multiplication of the halves of each value, each half shifted by a key.
+        # A key is added to each half of a value, and the two sums are multiplied.
         for j in range(p):
             value = np.float64(x[i, j])
             word = value.view(np.uint64)

@@ -169,7 +169,7 @@ def block_moments(
                 moments = merge_moments(moments, np.stack([mass, origin + mean, deviation]))
             start = stop
     finite = missing or bool(np.isfinite(hi).all() and np.isfinite(probe).all())
-    # A sum of finite values may overflow without a bad value.
+    # The sum may overflow although all values are finite.
     return BlockMoments(hi, lo, moments, low, high, finite or first_nonfinite(x)[0] < 0)
 
 

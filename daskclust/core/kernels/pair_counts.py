@@ -97,7 +97,7 @@ _SPARSEST = 64
 
 
 def _label_table(a: Ints, b: Ints, counts: Ints | None, max_cells: int) -> Ints:
-    """Add up the counts of equal pairs (default 1), in a dense table of at most ``most`` cells."""
+    """Add up the counts of equal pairs (default 1), in a table of at most ``max_cells`` cells."""
     if not len(a):
         return np.empty((0, 3), np.int64)
     low_a, low_b = int(a.min()), int(b.min())

@@ -303,7 +303,7 @@ def _class_statistics(x, origin, rows, classes, labels, sums, squares):
 
 @compiled()
 def _add_across(number, sums, squares, box2, out):
-    """Add, for pairs of rows of one group in two parts, a box minus their squared differences.
+    """Add ``box2 - (x - x')^2`` over the pairs of rows of one group that are in different parts.
 
     Each pair of rows is counted twice; the function returns twice the number of pairs.
     """
@@ -427,7 +427,7 @@ _REPEL, _ATTRACT = 0, 1
 
 @inner()
 def _dot(points: Any, row: int, sums: Any, c: int, k: int) -> float:
-    """Return ``points[row] . sums[c, k]``, with four sums that do not wait for each other."""
+    """Return ``points[row] . sums[c, k]``, in four sums that processors compute in parallel."""
     q = points.shape[1]
     one, two, three, four = 0.0, 0.0, 0.0, 0.0
     whole = q - q % 4
@@ -472,7 +472,7 @@ def _add_row(
 
 @compiled()
 def _count_rows(labels, labeled, statistics):
-    """Fill the statistics, which are 0, from the labels of all m rows."""
+    """Add the labels of all m rows to the statistics, which are 0 before."""
     slot, classes, n_classes = labeled.slot, labeled.classes, labeled.n_classes
     points, lengths, (number, sums, squares) = labeled.points, labeled.lengths, statistics
     for i in range(labels.size):
@@ -518,7 +518,7 @@ def _add_listed(
         k = labels[neighbors[e]]
         if k < 0:
             continue  # a partner without a label has no effect
-        # Without a branch on the kind, which processors could not predict.
+        # The kind is an index and not a branch, because processors could not predict the branch.
         kind = np.int64(is_must_link[e])
         penalties[kind, k] += costs[e]
         total += kind * costs[e]

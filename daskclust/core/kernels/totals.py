@@ -9,7 +9,7 @@ import numpy as np
 from daskclust.core.array_types import Array, Floats
 from daskclust.core.kernels.compiling import compiled, read_only
 
-#: Number of sums of a block, each over a part of the features.
+#: Number of sums of a block; each sum includes some of the features.
 N_SUMS = 4
 #: Minimum number of concurrent sums, so that additions do not wait for each other.
 _LANES = 64

@@ -1,1 +1,1 @@
-"""Fitted models on disk: what of them is saved, and the file format."""
+"""Fitted models on disk: saved attributes, and the file format."""

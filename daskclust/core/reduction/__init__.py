@@ -1,4 +1,4 @@
-"""Map-reduce over row blocks as data: the contract and its instances."""
+"""Reductions: the contract of a pass over blocks of rows, and passes that families share."""
 
 from daskclust.core.reduction.assign import (
     ASSIGN,

@@ -181,43 +181,46 @@ _ANYWHERE = 1
 class CellRequest:
     """State of the pass that describes the cells of ``nodes`` (k, q) in a space.
 
-    A row cannot be chosen if it is ``known`` (ascending row numbers), equals one of the ``labeled``
-    points (l, q), or has weight 0.  ``doubt(x)`` (n, n_doubts) is in [0, 1].  Its first column is
-    the uncertainty of the rows; by default all rows are equally uncertain.  ``n_anywhere`` rows are
-    drawn from all cells.  ``vain`` are ascending numbers of rows whose coordinates are returned.
+    A row cannot be chosen in three cases: its number is in ``known`` (ascending), it equals one of
+    the ``labeled`` points (l, q), or its weight is 0.
+
+    ``uncertainty(x)`` returns columns in [0, 1], of shape (n, n_columns).  The first column is the
+    uncertainty of each row; without a function it is 1 for all rows.  ``n_anywhere`` rows are drawn
+    from all cells.  The pass returns the coordinates of the rows ``skipped`` (ascending numbers).
     """
 
     space: Callable[[Array], Floats]
     nodes: Floats
     known: Ints
     labeled: Floats
-    doubt: Callable[[Array], Floats] | None = None
-    n_doubts: int = 1
+    uncertainty: Callable[[Array], Floats] | None = None
+    n_columns: int = 1
     n_anywhere: int = 0
     seed: int = 0
-    vain: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+    skipped: Ints = field(default_factory=lambda: np.empty(0, np.int64))
 
 
 class CellTable(NamedTuple):
     """Description of the cells.  A cell contains the rows nearest to one node.
 
-    ``counts`` (k,) are sums of weights, and ``doubts`` (k, d) weighted sums of uncertainties.
-    ``medoids`` (k,) are the rows nearest to the nodes, and ``drawn`` (k,) are rows drawn by their
-    uncertainty; -1 if no row of a cell can be chosen.  ``anywhere`` are rows drawn from all cells.
-    ``met`` (l,) is True for labeled points that are rows, ``n_free`` is the number of rows that can
-    be chosen, and ``vain`` (v, q) are the coordinates of the requested rows.
+    ``counts`` (k,) are sums of weights, and ``uncertainties`` (k, d) weighted sums of the columns
+    of ``CellRequest.uncertainty``.  ``medoids`` (k,) are the rows nearest to the nodes, and
+    ``drawn`` (k,) are rows drawn by their uncertainty; -1 if no row of a cell can be chosen.
+    ``anywhere`` are rows drawn from all cells.  ``is_row`` (l,) is True for labeled points that
+    equal a row.  ``n_free`` is the number of rows that can be chosen, and ``skipped`` (s, q) are
+    the coordinates of the skipped rows.
     """
 
     counts: Floats
-    doubts: Floats
+    uncertainties: Floats
     near: PairCounts
     medoids: Ints
     drawn: Ints
     anywhere: Ints
     anywhere_cells: Ints
-    met: Bools
+    is_row: Bools
     n_free: float
-    vain: Floats
+    skipped: Floats
 
 
 _ROW, _ROW_AND_CELL = top_dtype(0), top_dtype(1)
@@ -227,15 +230,15 @@ def _cell_fields(state: CellRequest) -> Mapping[str, Field]:
     k = len(state.nodes)
     return {
         # Sums of whole numbers below 2**53 are exact.
-        "sums": Field((2, k, 1 + state.n_doubts)),
+        "sums": Field((2, k, 1 + state.n_columns)),
         "near": Field((None,), PAIR_COUNTS, PAIRS),
         "medoids": Field((k, 1), "top", _ROW),
         "drawn": Field((k, 1), "top", _ROW),
         "anywhere": Field((state.n_anywhere,), "top", _ROW_AND_CELL),
-        "met": Field((len(state.labeled),), "max", np.int8),
+        "is_row": Field((len(state.labeled),), "max", np.int8),
         "free": Field((2, 1)),
         # Each row is in one block, so each sum has one term.
-        "vain": Field((2, len(state.vain), state.nodes.shape[1])),
+        "skipped": Field((2, len(state.skipped), state.nodes.shape[1])),
     }
 
 
@@ -250,8 +253,8 @@ def _first_of_cells(keys: Floats, cells: NDArray[np.int32], numbers: Ints, k: in
     return records
 
 
-def _cell_sums(cells: NDArray[np.int32], doubts: Floats, weight: Floats, k: int) -> Floats:
-    columns = (np.ones(len(cells)), *doubts.T)
+def _cell_sums(cells: NDArray[np.int32], uncertainties: Floats, weight: Floats, k: int) -> Floats:
+    columns = (np.ones(len(cells)), *uncertainties.T)
     sums = [np.bincount(cells, column * weight, k) for column in columns]
     return np.column_stack(sums).astype(np.float64)
 
@@ -270,20 +273,20 @@ def _cell_block(rows: RowBlock, state: CellRequest) -> Partial:
     z = state.space(rows.x)
     indices, distances = nearest_several(z, state.nodes, min(2, k))
     cells = indices[:, 0]
-    doubts = np.ones((n, 1)) if state.doubt is None else state.doubt(rows.x)
-    units = np.rint(doubts * _UNITS)
+    uncertainties = np.ones((n, 1)) if state.uncertainty is None else state.uncertainty(rows.x)
+    units = np.rint(uncertainties * _UNITS)
     # Chunks are summed separately, because sums of fractional weights depend on their order.
     sums = sum_terms([_cell_sums(cells[s], units[s], weight[s], k) for s in rows.slices()])
     free = (weight > 0) & ~np.isin(numbers, state.known)
-    met = np.zeros(len(state.labeled), np.int8)
+    is_row = np.zeros(len(state.labeled), np.int8)
     if len(state.labeled) and n:
         point, squared = nearest_several(z, state.labeled, 1)
         is_labeled = (squared[:, 0] <= SAME) & (weight > 0)
-        met[point[is_labeled, 0]] = 1
+        is_row[point[is_labeled, 0]] = 1
         free &= ~is_labeled
-    vain = np.zeros((2, len(state.vain), state.nodes.shape[1]))
-    in_block = np.isin(numbers, state.vain)
-    vain[0, np.searchsorted(state.vain, numbers[in_block])] = z[in_block]
+    skipped = np.zeros((2, len(state.skipped), state.nodes.shape[1]))
+    in_block = np.isin(numbers, state.skipped)
+    skipped[0, np.searchsorted(state.skipped, numbers[in_block])] = z[in_block]
     race = race_keys(rows.uniforms(state.seed, 0), units[:, 0] / _UNITS)
     anywhere = Field((state.n_anywhere,), "top", _ROW_AND_CELL).identity()
     keys = np.where(free, rows.uniforms(state.seed, _ANYWHERE), np.inf)
@@ -297,9 +300,9 @@ def _cell_block(rows: RowBlock, state: CellRequest) -> Partial:
         "medoids": _first_of_cells(np.where(free, distances[:, 0], np.inf), cells, numbers, k),
         "drawn": _first_of_cells(np.where(free, race, np.inf), cells, numbers, k),
         "anywhere": anywhere,
-        "met": met,
+        "is_row": is_row,
         "free": np.array([[float(free.sum())], [0.0]]),
-        "vain": vain,
+        "skipped": skipped,
     }
 
 
@@ -315,9 +318,9 @@ def _cell_finalize(partial: Partial, state: CellRequest) -> CellTable:
         partial["drawn"]["row"][:, 0],
         anywhere["row"].copy(),
         anywhere["x"][:, 0].astype(np.int64),
-        partial["met"] > 0,
+        partial["is_row"] > 0,
         float(partial["free"].sum()),
-        partial["vain"].sum(axis=0),
+        partial["skipped"].sum(axis=0),
     )
 
 

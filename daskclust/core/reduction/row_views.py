@@ -31,7 +31,7 @@ def digest(value: Any) -> str:
 
 
 def in_space(rows: RowBlock, function: Callable[[Array], Array]) -> RowBlock:
-    """Transform rows to another space.  Rows that do not exist there get weight 0."""
+    """Transform rows to another space.  Rows that cannot be transformed get weight 0."""
     transformed = rows._replace(x=function(rows.x))
     absent = getattr(function, "absent", None)
     if absent is None:

@@ -1,1 +1,1 @@
-"""Files and Zarr stores that appear under their name only when they are whole."""
+"""Files and Zarr stores that get their name only when they are complete."""

@@ -150,7 +150,7 @@ class Output:
 
 
 def keeping(places: Iterable[Any]) -> AbstractContextManager[None]:
-    """Lock local paths for this process, so that a second command fails at its start."""
+    """Lock local paths for this process, so that another command fails before it computes."""
     paths = (local_path(place) for place in places if place is not None)
     return reserved([path for path in paths if path is not None])
 

@@ -50,7 +50,7 @@ def this_process() -> str:
 def unseen(
     what: str, *, who: str = "which the client opened", verb: str = "does not see"
 ) -> StoreError:
-    """Return the error for a file or store that this process cannot read, but `who` can."""
+    """Return the error for a file or store that this process cannot read, although `who` can."""
     return StoreError(
         f"The {this_process()} {verb} {what}, {who}. Every worker must reach the same files or "
         "stores under the same path: use a shared file system or an object store, and check "

@@ -1,11 +1,11 @@
 """Checks in each process that Zarr arrays and files equal those that the client opened.
 
 Zarr returns fill values for chunks without a file, and creates folders when it writes.  So a wrong
-path would not be noticed.  Each process therefore compares every Zarr array once, before the first
-read, with what the client opened.  It compares the metadata.  In a local folder it also compares
-which chunks have a file, and sampled bytes of some of these files.  Other local files are compared
-by size and sampled bytes.  The metadata are compared again before each write, and if a read returns
-only fill values.
+path would not raise an error.  Therefore each process compares every Zarr array with the array that
+the client opened, once, before the first read.  It compares the metadata.  In a local folder it
+also compares the list of chunks that have a file, and sampled bytes of some of these files.  Other
+local files are compared by size and sampled bytes.  The metadata are compared again before each
+write, and if a read returns only fill values.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ def holds_version_2(store: Store, inner: str) -> bool:
     return True
 
 
-# Attribute of a group in a store without renames (an object store, memory) until it is complete.
+# Attribute that marks an incomplete group in a store without renames (object store, memory).
 INCOMPLETE = "daskclust:incomplete"
 #: Protocols of fsspec that can only be read.
 _READ_ONLY = frozenset({"http", "https"})
@@ -242,7 +242,7 @@ def array_of(group: zarr.Group, name: str) -> zarr.Array | None:
 
 
 def _check_attributes(node: zarr.Group | zarr.Array) -> None:
-    """Raise TypeError if attributes are not a JSON object; zarr checks only those of groups."""
+    """Raise TypeError if attributes are not a JSON object; zarr checks this only for groups."""
     content: object = node.metadata.attributes
     if not isinstance(content, dict):
         raise TypeError(f"the attributes of {node.path!r} are a {type(content).__name__}")

@@ -306,7 +306,7 @@ def _distance_to_one(x):
 def cell_states(rng, x):
     def sums(table):
         # Repetition gives other row numbers.
-        return table.counts, table.doubts, table.near, table.met
+        return table.counts, table.uncertainties, table.near, table.is_row
 
     p = x.shape[1]
     nodes, labeled = rng.normal(size=(5, p)), np.concatenate([x[:2], rng.normal(size=(1, p))])

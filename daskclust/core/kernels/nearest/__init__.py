@@ -1,1 +1,1 @@
-"""Nearest center of every row: the register-tiled search, and what follows from it."""
+"""Search for the nearest center of every row in tiles of registers, and functions that use it."""

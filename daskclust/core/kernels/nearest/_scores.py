@@ -138,8 +138,8 @@ def _from_tables(
         here = builder.gep(table, [builder.mul(builder.mul(byte, block), width)])
         updated: list[Any] = []
         for r, row in enumerate(_by_rows(sums, n_rows)):
-            there = builder.zext(builder.load(builder.gep(starts[r], [byte])), I64)
-            ways = builder.and_(there, const(WAYS - 1)), builder.lshr(there, const(4))
+            bits = builder.zext(builder.load(builder.gep(starts[r], [byte])), I64)
+            ways = builder.and_(bits, const(WAYS - 1)), builder.lshr(bits, const(4))
             for half, way in enumerate(ways):
                 start = builder.mul(builder.add(way, const(half * WAYS)), width)
                 for v in range(n_vectors):
@@ -207,13 +207,13 @@ def lower_minima(
     item = 8 if isinstance(vector.element, ir.DoubleType) else 4
     stride = const(LANE_BYTES // item)
     infinite = ir.Constant(vector, [float("inf")] * lanes)
-    none = ir.Constant(codes, [0] * lanes)
+    no_center = ir.Constant(codes, [0] * lanes)
     for r in range(len(scores)):
         offset = [builder.mul(builder.add(out, const(r)), stride)]
         p_best, p_second, p_index = (builder.gep(m, offset) for m in minima)
         v_best = builder.select(is_first, infinite, load(builder, p_best, vector))
         v_second = builder.select(is_first, infinite, load(builder, p_second, vector))
-        v_index = builder.select(is_first, none, load(builder, p_index, codes))
+        v_index = builder.select(is_first, no_center, load(builder, p_index, codes))
         for v in range(n_vectors):
             value = scores[r][v]
             code = builder.add(builder.mul(number, const(n_vectors)), const(v))
@@ -276,10 +276,10 @@ def keep_lowest(builder: Any, scores: list[list[Any]], outputs: list[Any], out: 
             (builder.select(is_a, a, b), builder.select(is_a, b, a))
             for is_a, (a, b) in zip(nearer, pairs, strict=True)
         ]
-    found = _two_lowest(builder, pairs)
-    for values, output in zip(zip(*found, strict=True), outputs, strict=False):
+    lowest_two = _two_lowest(builder, pairs)
+    for values, output in zip(zip(*lowest_two, strict=True), outputs, strict=False):
         store_rows(builder, values, n_rows, output, out)
-    equal = [_lowest_lanes(builder, list(rows), found) for rows in zip(*scores, strict=True)]
+    equal = [_lowest_lanes(builder, list(rows), lowest_two) for rows in zip(*scores, strict=True)]
     for r, of_row in enumerate(zip(*equal, strict=True)):
         bits = const(1 << lanes * n_vectors, I64)
         # A row of NaN has no equal lane.  Its center is 0, so that no address is out of range.
@@ -316,13 +316,15 @@ def _make_few(lane_bytes: int, n_vectors: int, n_rows: int) -> Any:
     return few
 
 
-def _make_lowest(*, beyond: bool = False) -> Any:
-    """Create the intrinsic that reduces running minima to two smallest scores and a center.
+def _make_lowest(*, skip_first: bool = False) -> Any:
+    """Create the intrinsic that finds the two smallest scores of rows, and the nearest center.
 
     Its arguments are as in the intrinsics above.  The center of a lane is ``index * lanes + lane``.
-    If scores are equal, the lowest center wins, for any width of the vectors.  With ``beyond``, the
-    nearest center is excluded, and its lane has only the second smallest score.  If this score is
-    the smallest, the second result may be too small, and the center may be wrong.
+    If scores are equal, the lowest center wins, for any width of the vectors.  With ``skip_first``,
+    the nearest center is excluded.  Its lane then contains only its second smallest score, without
+    a center.  The results are the smallest score of the other lanes, the smallest of all remaining
+    scores, and the center of the first score.  If the second nearest center is in the lane of the
+    nearest center, the second result is smaller than the first.
     """
 
     @intrinsic
@@ -346,35 +348,39 @@ def _make_lowest(*, beyond: bool = False) -> Any:
                 ]
                 for array, kind in zip(arrays[:3], (vector, vector, codes), strict=True)
             )
-            found = _two_lowest(builder, list(zip(bests, seconds, strict=True)))
-            if beyond:
+            lowest_two = _two_lowest(builder, list(zip(bests, seconds, strict=True)))
+            if skip_first:
                 infinite = ir.Constant(vector, [float("inf")] * lanes)
-                first = _lowest_lanes(builder, bests, found)
+                first = _lowest_lanes(builder, bests, lowest_two)
                 bests = [
                     builder.select(equal, infinite, lane)
                     for equal, lane in zip(first, bests, strict=True)
                 ]
-                found = _two_lowest(builder, list(zip(bests, seconds, strict=True)))
-            for values, output in zip(zip(*found, strict=True), outputs, strict=False):
+                lowest_two = _two_lowest(builder, list(zip(bests, seconds, strict=True)))
+            for values, output in zip(zip(*lowest_two, strict=True), outputs, strict=False):
                 store_rows(builder, values, ROWS, output, out)
             ids = ir.Constant(codes, list(range(lanes)))
-            none = ir.Constant(codes, [2**31 - 1] * lanes)
+            no_center = ir.Constant(codes, [2**31 - 1] * lanes)
             centers = []
-            for equal, number in zip(_lowest_lanes(builder, bests, found), vectors, strict=True):
+            for equal, number in zip(
+                _lowest_lanes(builder, bests, lowest_two), vectors, strict=True
+            ):
                 center = builder.add(builder.mul(number, ir.Constant(codes, [lanes] * lanes)), ids)
-                centers.append((builder.select(equal, center, none),))
+                centers.append((builder.select(equal, center, no_center),))
 
             def lower(a: tuple[Any, ...], b: tuple[Any, ...]) -> tuple[Any, ...]:
                 return (builder.select(builder.icmp_signed("<", a[0], b[0]), a[0], b[0]),)
 
             # A row of NaN has no such lane.  Its center is 0, so that no address is out of range.
-            kept = [
+            labels = [
                 builder.select(
-                    builder.icmp_signed("==", center, none), ir.Constant(codes, [0] * lanes), center
+                    builder.icmp_signed("==", center, no_center),
+                    ir.Constant(codes, [0] * lanes),
+                    center,
                 )
                 for (center,) in fold_rows(builder, centers, lower)
             ]
-            store_rows(builder, kept, ROWS, outputs[2], out)
+            store_rows(builder, labels, ROWS, outputs[2], out)
             return context.get_dummy_value()
 
         return types.void(best, second, index, low, next_low, label, types.intp), codegen
@@ -393,7 +399,7 @@ score_pair = _make_score(LANE_BYTES, 2, ROWS)
 score_tail = _make_score(NARROW_BYTES, 1, LONG_ROWS, tail=True)
 #: Intrinsics that find the nearest center, and the next one, of ROWS rows of a tile.
 lowest_in_rows = _make_lowest()
-next_in_rows = _make_lowest(beyond=True)
+next_in_rows = _make_lowest(skip_first=True)
 
 
 def _groups(builder: Any) -> tuple[Any, ir.VectorType, list[int]]:
@@ -421,10 +427,10 @@ def lane_minima(typingctx, scores, i, lows):
         infinite = ir.Constant(vector, [float("inf")] * vector.count)
 
         def body(start: Any, *lowest: Any) -> list[Any]:
-            found = vectors(pointer, start)
+            group = vectors(pointer, start)
             return [
                 builder.select(builder.fcmp_ordered("<", one, low), one, low)
-                for one, low in zip(found, lowest, strict=True)
+                for one, low in zip(group, lowest, strict=True)
             ]
 
         final = counted_loop(builder, length, [infinite] * len(offsets), body, GROUP)

@@ -128,19 +128,19 @@ def fold_rows(
     builder: Any,
     rows: list[tuple[Any, ...]],
     merge: Callable[[tuple[Any, ...], tuple[Any, ...]], tuple[Any, ...]],
-    held: int = 1,
+    n_packed: int = 1,
 ) -> list[tuple[Any, ...]]:
     """Emit the reduction of the lanes of several rows; the result has one lane per row, in order.
 
     ``merge`` combines the vectors of a row with the vectors of the other half of its lanes.  Two
-    rows are combined into vectors of full width, so that no lane is idle.  The vectors already have
-    ``held`` rows.  If there are more rows than lanes, several vectors remain.
+    rows are combined into vectors of full width, so that no lane is idle.  The vectors already
+    contain ``n_packed`` rows.  If there are more rows than lanes, several vectors remain.
     """
     lanes = rows[0][0].type.count
-    if held == lanes:
+    if n_packed == lanes:
         return rows
-    width = lanes // held
-    firsts = [v * lanes + r * width for v in range(2) for r in range(held)]
+    width = lanes // n_packed
+    firsts = [v * lanes + r * width for v in range(2) for r in range(n_packed)]
     folded = []
     for i in range(0, len(rows), 2):
         # The last row may be combined with itself; its copy is ignored.
@@ -151,17 +151,19 @@ def fold_rows(
             picked = ir.Constant(ir.VectorType(I32, lanes), order)
             halves.append(tuple(builder.shuffle_vector(a, b, picked) for a, b in pair))
         folded.append(merge(*halves))
-    return fold_rows(builder, folded, merge, 2 * held)
+    return fold_rows(builder, folded, merge, 2 * n_packed)
 
 
-def store_rows(builder: Any, found: Sequence[Any], n_rows: int, pointer: Any, at: Any) -> None:
+def store_rows(
+    builder: Any, values: Sequence[Any], n_rows: int, pointer: Any, first_row: Any
+) -> None:
     """Emit the store of one number per row, from the result of :func:`fold_rows`."""
-    lanes = found[0].type.count
-    for v, values in enumerate(found):
-        some = list(range(min(lanes, n_rows - v * lanes)))
-        picked = ir.Constant(ir.VectorType(I32, len(some)), some)
-        place = builder.gep(pointer, [builder.add(at, const(v * lanes))])
-        store(builder, builder.shuffle_vector(values, values, picked), place)
+    lanes = values[0].type.count
+    for v, vector in enumerate(values):
+        lanes_used = list(range(min(lanes, n_rows - v * lanes)))
+        picked = ir.Constant(ir.VectorType(I32, len(lanes_used)), lanes_used)
+        address = builder.gep(pointer, [builder.add(first_row, const(v * lanes))])
+        store(builder, builder.shuffle_vector(vector, vector, picked), address)
 
 
 class Lanes:
@@ -229,10 +231,10 @@ def row_loop(builder: Any, length: Any, lanes: int, start: Any, body: Any) -> An
     """Emit ``carried = body(offset, Lanes, carried)`` per vector of a row; the last is masked."""
     whole = builder.and_(length, const(-lanes))
 
-    def one(offset: Any, carried: Any) -> list[Any]:
+    def add_vector(offset: Any, carried: Any) -> list[Any]:
         return [body(offset, Lanes(builder), carried)]
 
-    (so_far,) = counted_loop(builder, whole, [start], one, lanes)
+    (so_far,) = counted_loop(builder, whole, [start], add_vector, lanes)
     after = builder.block
     tail, done = builder.append_basic_block("tail"), builder.append_basic_block("done")
     builder.cbranch(builder.icmp_signed("<", whole, length), tail, done)

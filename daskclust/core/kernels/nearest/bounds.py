@@ -1,12 +1,17 @@
 """Nearest-center assignment with distance bounds that are reused between iterations.
 
-A pass stores for each row its center, the next nearest center, and two lower bounds: of the
-distance to the next center, and of the distance to all other centers.  In the next pass, the bounds
-decrease by the shifts of the centers.  The centers that moved most (the movers) are compared with
-the row again, unless the bound is large enough for their shifts.  Consider the nearer of the two
-stored centers.  It is the center of the row if its distance is less than the bound of the other
-centers, and clearly less than the distance of the other stored center.  All other rows are compared
-with all centers.
+A pass stores two centers for each row: the nearest and the second nearest center.  It also stores
+two lower bounds: ``near`` for the distance to the second center, and ``low`` for the distances to
+all remaining centers.
+
+The next pass decreases the bounds by the shifts of the centers.  Then it processes each row:
+
+1. If ``near`` is too small, the distance to the second center is computed.  The nearer of the two
+   stored centers is the candidate.
+2. If ``low`` is too small, the row is compared with the centers that moved most (the movers).  Then
+   ``low`` decreases only by the largest shift of the other centers.
+3. If ``low`` is still too small, or if the two stored centers are about equally near, the row is
+   compared with all centers.  Otherwise the candidate is the nearest center.
 
 Bounds include rounding errors: a comparison is skipped only if scores in the precision of the rows
 could not have preferred another center.  Therefore labels and sums equal those of
@@ -48,7 +53,8 @@ BYTES_A_ROW = 20
 #: Fraction of the centers that is always compared; fraction of moved centers up to which all of
 #: them are compared.  If centers times features are below the last number, two are always compared.
 _ALWAYS, _FEW, _PANELS = 0.1, 0.2, 8000
-#: Number of shifts as large as the largest that a bound must exceed, so that movers are skipped.
+#: A row is not compared with the movers if its bound exceeds the distance to its center even after
+#: it decreases by this multiple of the largest shift.
 _SPARED = 2.0
 #: Upper bound of the relative rounding error of float32.
 _ROUNDED = 2.0**-22
@@ -120,10 +126,10 @@ def moves_of(before: Floats, centers: Floats, shift: Floats | None, dtype: np.dt
 
 
 @inner(counted=False)
-def _score(x, rows, at, m, layout, packed, tile):
-    """Score m rows, given by number, against the centers of a layout."""
+def _score(x, rows, first, m, layout, packed, tile):
+    """Score the m rows ``rows[first : first + m]`` against the centers of a layout."""
     for t in range(m):
-        pack_row(x, rows[at + t], layout.shift, packed, (), t)
+        pack_row(x, rows[first + t], layout.shift, packed, (), t)
     score_tile(packed, np.intp(0), m, layout, tile, (), ())
 
 
@@ -136,22 +142,26 @@ def _error(x, square, squared, bound):
 
 @inner(counted=False)
 def _least(x, square, score, bound):
-    """Return a lower bound of the distance of a score, for a row of squared length, or -1."""
+    """Return a lower bound of the distance that belongs to a score, or -1; ``square`` is |x|^2."""
     squared = square + np.float64(score)
     squared -= _error(x, square, squared, bound)
     return np.sqrt(squared) if 0.0 < squared < np.inf else -1.0
 
 
 @inner(counted=False)
-def _apart(x, far, squared, square, bound):
-    """Return True if rounded scores cannot prefer a center at squared distance >= ``far``."""
+def _excludes(x, far, squared, square, bound):
+    """Return True if no center at a squared distance >= ``far`` can have the lowest score.
+
+    ``squared`` is the squared distance of the row to its center.  Scores have rounding errors, so
+    the difference must exceed their error.
+    """
     return far - squared > _error(x, square, far, bound)
 
 
 @inner(counted=False)
-def _stays(x, low, squared, square, bound):
-    """Return the result of `_apart` for a distance ``low`` that is not squared."""
-    return low > _SMALL and _apart(x, low * low, squared, square, bound)
+def _excludes_from(x, low, squared, square, bound):
+    """Return the result of `_excludes` for a distance ``low``, which is not squared."""
+    return low > _SMALL and _excludes(x, low * low, squared, square, bound)
 
 
 @compiled(counted=False)
@@ -184,7 +194,7 @@ def _review(x, centers, moves, layout, kept, apart, rows, room):
             clear = others[i] == labels[i]
             if not clear:
                 near[i] = (np.float64(near[i]) - moves.far[others[i]]) * (1.0 - _ROUNDED)
-                clear = _stays(x, np.float64(near[i]), squared, square, moves.bound)
+                clear = _excludes_from(x, np.float64(near[i]), squared, square, moves.bound)
             if not clear:
                 far = row_distance(x, i, points, np.intp(others[i]), (), 1.0, (), ())
                 if far < squared:
@@ -192,15 +202,15 @@ def _review(x, centers, moves, layout, kept, apart, rows, room):
                     squared, far = far, squared
                     square = 2.0 * (squared + moves.reach[labels[i]])
                 near[i] = np.sqrt(far) * (1.0 - _ROUNDED)
-                clear = _apart(x, far, squared, square, moves.bound)
+                clear = _excludes(x, far, squared, square, moves.bound)
             fallen = np.float64(low[i]) - moves.far_most
             left = fallen - _SPARED * moves.far_most
-            if clear and _stays(x, left, squared, square, moves.bound):
+            if clear and _excludes_from(x, left, squared, square, moves.bound):
                 low[i] = fallen * (1.0 - _ROUNDED)
                 apart[i] = squared
                 continue
             low[i] = (np.float64(low[i]) - moves.most) * (1.0 - _ROUNDED)
-            if clear and _stays(x, np.float64(low[i]), squared, square, moves.bound):
+            if clear and _excludes_from(x, np.float64(low[i]), squared, square, moves.bound):
                 rows[n + m] = i
                 apart[i] = tile.squared[m] = squared
                 tile.weight[m] = square
@@ -217,7 +227,9 @@ def _review(x, centers, moves, layout, kept, apart, rows, room):
             least = _least(x, np.float64(lengths[i]), score, away) * (1.0 - _ROUNDED)
             # Rows whose bound is too small are compared with all centers, which gives a new bound.
             low[i] = min(np.float64(low[i]), least)
-            if not _stays(x, np.float64(low[i]), tile.squared[t], tile.weight[t], moves.bound):
+            if not _excludes_from(
+                x, np.float64(low[i]), tile.squared[t], tile.weight[t], moves.bound
+            ):
                 rows[count] = i
                 count += 1
     return count

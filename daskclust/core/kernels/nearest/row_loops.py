@@ -44,50 +44,51 @@ _emitted: Any = intrinsic
 
 
 @_emitted
-def pack_row(typingctx, x, i, shift, packed, there, t):
-    """Emit ``packed[t] = x[i] - shift``; with ``there``, return True if all values are missing.
+def pack_row(typingctx, x, i, shift, packed, observed, t):
+    """Emit ``packed[t] = x[i] - shift``; return True if all values are missing (NaN).
 
-    If ``there`` is not ``()``, missing values become 0.  ``there`` (T, bytes) gets a bit for each
-    observed value; the first bit of a byte belongs to the first of eight features.
+    If ``observed`` is ``()``, no value is missing, and the result is False.  Otherwise missing
+    values become 0, and ``observed`` (T, bytes) gets a bit for each observed value.  The first bit
+    of a byte belongs to the first of eight features.
     """
-    require_contiguous(x, shift, packed, there)
-    observed = is_given(there)
-    vector = vector_type(x.dtype, SUM_LANES * x.dtype.bitwidth // 8 if observed else LANE_BYTES)
+    require_contiguous(x, shift, packed, observed)
+    has_gaps = is_given(observed)
+    vector = vector_type(x.dtype, SUM_LANES * x.dtype.bitwidth // 8 if has_gaps else LANE_BYTES)
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         source, length = row_pointer(context, builder, signature.args[0], args[0], args[1])
         target, _ = row_pointer(context, builder, signature.args[3], args[3], args[5])
-        if observed:
+        if has_gaps:
             bits, _ = row_pointer(context, builder, signature.args[4], args[4], args[5])
         shifts = data(context, builder, signature.args[2], args[2])
         zeros = ir.Constant(vector, [0.0] * vector.count)
-        none = ir.Constant(ir.VectorType(I1, vector.count), [0] * vector.count)
+        no_lanes = ir.Constant(ir.VectorType(I1, vector.count), [0] * vector.count)
 
         def body(offset: Any, lanes: Lanes, any_: Any) -> Any:
-            at = [offset]
-            value = lanes.load(builder.gep(source, at), vector)
-            moved = builder.fsub(value, lanes.load(builder.gep(shifts, at), vector))
-            if not observed:
-                lanes.store(moved, builder.gep(target, at))
+            position = [offset]
+            value = lanes.load(builder.gep(source, position), vector)
+            moved = builder.fsub(value, lanes.load(builder.gep(shifts, position), vector))
+            if not has_gaps:
+                lanes.store(moved, builder.gep(target, position))
                 return any_
             has = builder.fcmp_ordered("ord", value, value)
-            lanes.store(builder.select(has, moved, zeros), builder.gep(target, at))
+            lanes.store(builder.select(has, moved, zeros), builder.gep(target, position))
             # Lanes after the end of the row are read as 0, which is not a missing value.
             has = has if lanes.mask is None else builder.and_(has, lanes.mask)
             byte = builder.lshr(offset, const(3))
             builder.store(builder.bitcast(has, ir.IntType(8)), builder.gep(bits, [byte]))
             return builder.or_(any_, has)
 
-        found = row_loop(builder, length, vector.count, none, body)
-        if not observed:
+        any_observed = row_loop(builder, length, vector.count, no_lanes, body)
+        if not has_gaps:
             return const(0, I1)
-        bits_of_any = builder.bitcast(found, ir.IntType(8))
-        return builder.icmp_unsigned("==", bits_of_any, const(0, ir.IntType(8)))
+        any_bits = builder.bitcast(any_observed, ir.IntType(8))
+        return builder.icmp_unsigned("==", any_bits, const(0, ir.IntType(8)))
 
-    return types.boolean(x, types.intp, shift, packed, there, types.intp), codegen
+    return types.boolean(x, types.intp, shift, packed, observed, types.intp), codegen
 
 
-def _ask_for(builder: Any, pointer: Any) -> None:
+def _emit_prefetch(builder: Any, pointer: Any) -> None:
     """Emit a prefetch of the cache line at an address, for reading, into the first-level cache."""
     byte = ir.IntType(8).as_pointer()
     signature = ir.FunctionType(ir.VoidType(), [byte, I32, I32, I32])
@@ -130,7 +131,7 @@ def add_moments(typingctx, x, order, first, stop, facts, c, ahead):
             )
             coming = builder.gep(source, [builder.add(builder.mul(ahead, length), asked)])
             with cgutils.for_range_slice(builder, first, stop, const(1)) as (at, _):
-                _ask_for(builder, builder.gep(coming, [builder.mul(at, const(SUM_LANES))]))
+                _emit_prefetch(builder, builder.gep(coming, [builder.mul(at, const(SUM_LANES))]))
                 row = builder.mul(builder.load(builder.gep(numbers, [at])), length)
                 here = builder.gep(source, [builder.add(row, offset)])
                 value = lanes.load(here, source_vector)
@@ -167,7 +168,7 @@ def prefetch(typingctx, x, i, line):
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         row, _ = row_pointer(context, builder, signature.args[0], args[0], args[1])
         start = builder.bitcast(row, ir.IntType(8).as_pointer())
-        _ask_for(builder, builder.gep(start, [builder.mul(args[2], const(LINE_BYTES))]))
+        _emit_prefetch(builder, builder.gep(start, [builder.mul(args[2], const(LINE_BYTES))]))
         return context.get_dummy_value()
 
     return types.void(x, types.intp, types.intp), codegen
@@ -251,13 +252,13 @@ WIDTH = _VECTORS * LANE_BYTES // 4
 
 
 @_emitted
-def cost_of_tile(typingctx, points, t, tries, c, mass, old, into):
-    """Emit ``sum_i mass[t, i] min(old[t, i], |points[t, :, i] - tries[c]|^2)``.
+def cost_of_tile(typingctx, points, t, candidates, c, mass, old, into):
+    """Emit ``sum_i mass[t, i] min(old[t, i], |points[t, :, i] - candidates[c]|^2)``.
 
-    Points (tiles, p, :data:`WIDTH`), tries (l, p) and old (tiles, :data:`WIDTH`) are float32,
+    Points (tiles, p, :data:`WIDTH`), candidates (l, p) and old (tiles, :data:`WIDTH`) are float32,
     masses float64.  If ``into`` is not ``()``, it receives the smaller distances.
     """
-    require_contiguous(points, tries, mass, old, into)
+    require_contiguous(points, candidates, mass, old, into)
     vector = vector_type(types.float32, LANE_BYTES)
     wide = ir.VectorType(ir.DoubleType(), vector.count)
 
@@ -294,4 +295,4 @@ def cost_of_tile(typingctx, points, t, tries, c, mass, old, into):
         return fold(builder, total, builder.fadd)
 
     intp = types.intp
-    return types.float64(points, intp, tries, intp, mass, old, into), codegen
+    return types.float64(points, intp, candidates, intp, mass, old, into), codegen
