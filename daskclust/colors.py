@@ -227,10 +227,10 @@ def require_matplotlib() -> None:
 def drawn(
     labels: Array, colors: Sequence[str], codes: Sequence[int] | None = None
 ) -> tuple[Ints, NDArray[np.uint8]]:
-    """Draw a label map: return ``places`` and ``table``, where ``table[places]`` are RGB pixels.
+    """Return the positions of labels in a table of colors, and this table of RGB values.
 
-    `colors` belong to the labels 0, 1, ..., or to the ascending `codes`.  Labels below 0 are dark,
-    and have the place 0.
+    `colors` belong to the labels 0, 1, ..., or to the ascending `codes`.  Labels below 0 have
+    position 0, a dark color.
 
     >>> places, table = drawn(np.array([[7, -1]]), ["#0072b2", "#e69f00"], [0, 7])
     >>> places.tolist(), table[places].tolist()

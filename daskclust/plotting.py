@@ -503,7 +503,7 @@ def own_axes(ax: Any, figsize: tuple[float, float] = (5.0, 3.2)) -> Any:
 
 
 def draw_selection(selection: Any, ax: Any = None) -> Any:
-    """Draw scores over a grid with standard errors, and mark the best and the simplest good value.
+    """Draw scores over a grid with standard errors, and mark two choices.
 
     Parameters
     ----------

@@ -24,7 +24,7 @@ from daskclust.core.storage.stored_array import StoredArray
 from daskclust.core.storage.stores import encode_fill_value, open_store
 from daskclust.datasets._random import check_finite, positive, row_normals, seed_of, stream
 
-_SPECTRA, _MAP, _GAPS, _LIGHT, _PIXELS = range(5)
+_SPECTRA, _MAP, _NODATA, _LIGHT, _PIXELS = range(5)
 
 # Wavelengths at which classes differ: pigments and red edge, leaf water, minerals (centers, nm).
 _WINDOWS = (680.0, 1200.0, 2200.0)
@@ -66,9 +66,9 @@ class _Scene:
     light: Waves
     illumination: float
     mixing: float
-    gaps: Waves | None
-    gap_level: float
-    stripes: tuple[float, float, float]  # slope, intercept, half width
+    nodata_field: Waves | None
+    blob_level: float
+    stripe: tuple[float, float, float]  # slope, intercept, half width
     nodata: float
     gain: float  # stored number per unit of reflectance
 
@@ -101,7 +101,7 @@ def _make_scene(
     rng = stream(seed, _MAP)
     extent = np.array(shape) / max(shape)
     sites = rng.uniform(0.0, 1.0, (_PATCHES * n_classes, 2)) * extent
-    gaps, level, stripes = _make_gaps(stream(seed, _GAPS), extent, nodata_fraction)
+    nodata_field, level, stripe = _draw_nodata_areas(stream(seed, _NODATA), extent, nodata_fraction)
     return _Scene(
         seed=seed,
         shape=shape,
@@ -116,9 +116,9 @@ def _make_scene(
         site_classes=np.tile(np.arange(n_classes), _PATCHES),
         warp=(_make_waves(rng, 6, 1.0, 5.0), _make_waves(rng, 6, 1.0, 5.0)),
         light=_make_waves(stream(seed, _LIGHT), 4, 0.3, 1.5),
-        gaps=gaps,
-        gap_level=level,
-        stripes=stripes,
+        nodata_field=nodata_field,
+        blob_level=level,
+        stripe=stripe,
         **settings,
     )
 
@@ -135,7 +135,7 @@ def _bump(wavelengths: Floats, center: float, width: float) -> Floats:
 
 
 def _base_spectrum(wavelengths: Floats) -> Floats:
-    """Reflectance common to all classes: a red edge, a slow decline, two water absorptions."""
+    """Return the reflectance of all classes: a red edge, a slow decline, two water absorptions."""
     edge = 0.22 / (1.0 + np.exp(-(wavelengths - 720.0) / 40.0))
     decline = 1.0 - 0.35 * (wavelengths - 400.0) / 2100.0
     water = (1.0 - 0.7 * _bump(wavelengths, 1400.0, 50.0)) * (
@@ -172,10 +172,13 @@ def _class_spectra(
     return spectra * (contrast / np.sqrt(2.0))
 
 
-def _make_gaps(
+def _draw_nodata_areas(
     rng: np.random.Generator, extent: Floats, fraction: float
 ) -> tuple[Waves | None, float, tuple[float, float, float]]:
-    """Return blobs where a smooth field is high (4/5 of the missing pixels), and a stripe (1/5)."""
+    """Return a field and its threshold for blobs without data, and the line of a stripe.
+
+    The blobs have 4/5 of the pixels without data, and the stripe has 1/5.
+    """
     if fraction == 0.0:
         return None, np.inf, (0.0, 0.0, -1.0)
     waves = _make_waves(rng, 12, 2.0, 6.0)
@@ -197,11 +200,11 @@ def _class_distances(scene: _Scene, v: Floats, u: Floats) -> Floats:
     return np.sqrt(nearest) * max(scene.shape)
 
 
-def _gap_mask(scene: _Scene, v: Floats, u: Floats) -> Bools:
-    if scene.gaps is None:
+def _nodata_mask(scene: _Scene, v: Floats, u: Floats) -> Bools:
+    if scene.nodata_field is None:
         return np.zeros(np.broadcast_shapes(v.shape, u.shape), dtype=bool)
-    slope, intercept, half_width = scene.stripes
-    blobs = scene.gaps(v, u) > scene.gap_level
+    slope, intercept, half_width = scene.stripe
+    blobs = scene.nodata_field(v, u) > scene.blob_level
     return np.asarray(blobs | (np.abs(v - slope * u - intercept) < half_width))
 
 
@@ -237,9 +240,9 @@ def render(
     spectra += draws[..., :-1]
     spectra *= scene.gain
 
-    gaps = _gap_mask(scene, v, u)
-    truth[gaps] = -1
-    spectra[gaps] = scene.nodata
+    has_no_data = _nodata_mask(scene, v, u)
+    truth[has_no_data] = -1
+    spectra[has_no_data] = scene.nodata
     if np.dtype(dtype).kind == "i":
         limits = np.iinfo(dtype)
         np.clip(np.rint(spectra, out=spectra), limits.min, limits.max, out=spectra)

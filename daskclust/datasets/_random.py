@@ -84,7 +84,7 @@ def make_rows(
 ) -> tuple[Any, Any]:
     """Return X (n_samples, n_features) and y from `maker`, a pure function of row numbers.
 
-    With `chunks`, the rows per block, they are lazy.
+    They are lazy if `chunks`, the number of rows per block, is set.
     """
     if chunks is None:
         return maker(0, n_samples)

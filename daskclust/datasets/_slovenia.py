@@ -15,8 +15,8 @@ class SlovenianScenes(NamedTuple):
     Attributes
     ----------
     scene, second : Path
-        GeoTIFF files with ten NDVI images of 100 x 101 pixels of 10 m: of 2015 and 2016, and of
-        2017.
+        GeoTIFF files with ten NDVI images of 100 x 101 pixels of 10 m.  The images of `scene` are
+        from 2015 and 2016, the images of `second` from 2017.
     fields : Path
         GeoJSON file with 100 polygons; the property ``class`` is built, forest, grassland or
         shrubland.

@@ -19,8 +19,8 @@ from daskclust.core.kernels.linkage import find_root
 from daskclust.density.nodes import (
     grow_nodes,
     join_in_nodes,
-    name_in_nodes,
     near,
+    pairs_in_nodes,
     weight_in_nodes,
 )
 
@@ -301,7 +301,7 @@ def _join_cells(grid: _Grid, core: Array) -> Array:
 
 
 @compiled()
-def _name_rows(grid: _Grid, in_box: Array, owner: Array, rows: Array, clusters: Array) -> int:
+def _pairs_on_grid(grid: _Grid, in_box: Array, owner: Array, rows: Array, clusters: Array) -> int:
     """Write (row, cluster) pairs of the rows in the box, and return their number.
 
     If the arrays are too short, pairs are only counted.
@@ -347,8 +347,8 @@ def _name_rows(grid: _Grid, in_box: Array, owner: Array, rows: Array, clusters: 
 
 #: Functions for rows on a grid, and in nodes of a tree: weights of neighbors, clusters of core
 #: rows, clusters of all rows.
-_ON_GRID = _weight_around, _join_cells, _name_rows
-_IN_NODES = weight_in_nodes, join_in_nodes, name_in_nodes
+_ON_GRID = _weight_around, _join_cells, _pairs_on_grid
+_IN_NODES = weight_in_nodes, join_in_nodes, pairs_in_nodes
 #: Maximum number of features for a grid: with three features a cell has 124 neighbors.
 MOST_ON_GRID = 3
 

@@ -243,7 +243,7 @@ def _cut_longest(
             n += 1
             if n == n_clusters:
                 break
-        # There are too few cuts: allow smaller clusters, and at last single points.
+        # If there are too few cuts, smaller clusters are allowed, and finally single points.
         bound = bound / 2 if bound > min_weight else 0.0
 
 

@@ -138,7 +138,7 @@ def _cluster(task: _BoxTask, box: int) -> Ints:
     records["cluster"], records["core"] = clusters.clusters, clusters.core
     chunks = np.searchsorted(task.starts, records["row"], side="right") - 1
     task.results.write(box, task.starts[chunks], records)
-    # A core row that several boxes contain is written for the box that it lies in.
+    # A core row in the margins of several boxes is written only for the box that contains it.
     _, owners = task.tree.share(rows["x"][clusters.shared], 0.0)
     records = np.empty(len(owners), _SHARED_RECORD)
     records["row"], records["cluster"] = rows["row"][clusters.shared], clusters.owners
@@ -217,7 +217,7 @@ class BoxesState:
 class BoxesProblem(DataAlone):
     """The sorting of rows into boxes, and the clustering of the boxes.
 
-    Dask runs the tasks where it holds ``X``.  Space is cut until each box contains at most
+    Tasks run on the workers that hold ``X``.  Space is cut until each box contains at most
     ``rows_a_box`` of the rows ``sample`` (s, p).  ``record`` is the type of a sorted row: ``row``,
     ``x`` and, if rows have weights, ``weight``.
     """

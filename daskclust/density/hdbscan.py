@@ -85,7 +85,7 @@ class _Membership:
 
     def __call__(self, leaves: Ints, distances: Floats) -> Array:
         """Return labels, or numbers between 0 and 1."""
-        # The core distance that the bubble would have if it were enlarged until it reached the row.
+        # Core distance of the bubble after its radius is increased until it contains the row.
         reach = distances * self.scales[leaves]
         with np.errstate(divide="ignore", invalid="ignore"):
             density = 1.0 / np.maximum(reach, self.core[leaves])

@@ -126,7 +126,7 @@ class LeavesProblem(DataAlone):
     ``drawn`` are the sorted numbers of the drawn rows.  ``n_lloyd`` is the number of passes that
     move the prototypes.  It is 0 if rows are the leaves; then all rows with a weight are drawn.
     ``own`` are the sorted numbers of rows that must be leaves.  ``read`` are further arguments of
-    ``fit``, and ``facts`` are further values that a checkpoint must agree with.
+    ``fit``.  ``facts`` are further values that must be equal in a checkpoint.
     """
 
     kind: ClassVar[type[Leaves]] = Leaves

@@ -218,7 +218,7 @@ def join_in_nodes(nodes: Nodes, core: Array) -> Array:
 
 
 @compiled()
-def name_in_nodes(nodes: Nodes, in_box: Array, owner: Array, rows: Array, clusters: Array) -> int:
+def pairs_in_nodes(nodes: Nodes, in_box: Array, owner: Array, rows: Array, clusters: Array) -> int:
     """Write (row, cluster) pairs of the rows in the box, and return their number.
 
     A border row has a pair for each of its clusters.  If the arrays are too short, pairs are only

@@ -158,8 +158,8 @@ class Drift:
     sizes : ndarray of shape (k,), float64
         Number of new rows of each cluster.
     fit_shares, shares : ndarray of shape (k,), float64
-        Fraction of the rows of the fit in each cluster (NaN if the model does not store it), and
-        fraction of the new rows.
+        Fraction of the rows in each cluster: at the fit (NaN if the model does not store it), and
+        of the new rows.
     shifts : ndarray of shape (k, p), float64
         Mean of the new rows minus the center of the fit, in standard deviations of the new rows;
         NaN if the model has no centers in the space of the data.

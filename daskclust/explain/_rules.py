@@ -286,7 +286,7 @@ def rules_of(data: Labeled, sample: LabelSample, max_leaves: int | None = None) 
     )
     tree = DecisionTreeClassifier(max_leaf_nodes=n_leaves, random_state=0)
     index = np.searchsorted(sample.labels, sample.rows["label"])
-    # Each sampled row represents the rows of its label divided by the sampled rows of the label.
+    # Weight of a sampled row: number of rows of its label divided by the number of sampled rows.
     weights = np.asarray(sample.weights / np.bincount(index, minlength=k))[index]
     tree.fit(sample.rows["x"], index, sample_weight=weights)
     leaves = np.flatnonzero(tree.tree_.children_left < 0)

@@ -320,7 +320,7 @@ class Histograms(NamedTuple):
     nearest: Array
 
 
-def _nothing(shape: tuple[int, ...], dtype: Any) -> Array:
+def _zeros(shape: tuple[int, ...], dtype: Any) -> Array:
     return np.broadcast_to(np.zeros((), dtype), shape)
 
 
@@ -332,7 +332,7 @@ def _add(a: Array, b: Array) -> Array:
 
 
 #: Merge of sums of weights: whole numbers are summed exactly in any order.
-_TALLY = Merge("tally", _nothing, _add)
+_TALLY = Merge("tally", _zeros, _add)
 
 
 def _count_dtype(state: HistogramsRequest) -> Any:

@@ -1,3 +1,3 @@
-"""Mixture models and kernels made of them, for incomplete data."""
+"""Gaussian mixtures for incomplete data, and kernels that are computed from them."""
 
 __all__ = ["gaussian_mixture", "pckid"]

@@ -142,27 +142,27 @@ def ask(
     check_integer(n, "n", 1)
     (seed,) = draw_seeds(random_state, 1)
     _check_model(model)
-    not_asked, labeled = np.empty(0, np.int64), np.empty(0, np.int64)
+    skipped_rows, labeled = np.empty(0, np.int64), np.empty(0, np.int64)
     y = None if y is None else as_labels(y)
     if model is None and y is not None:
         data = open_for_questions(X, None, exclude)
-        not_asked, labeled = _rows_not_to_ask(y, data.rows.n_rows)
+        skipped_rows, labeled = _rows_to_skip(y, data.rows.n_rows)
         if len(labeled):
             model = LabelSpreading(random_state=seed % 2**32).fit(X, y)
             data = replace(data, model=model)
     else:
         data = open_for_questions(X, model, exclude)
         if y is not None:
-            not_asked, labeled = _rows_not_to_ask(y, data.rows.n_rows)
+            skipped_rows, labeled = _rows_to_skip(y, data.rows.n_rows)
         elif not data.knows_its_labels:
             raise ValueError(
                 "y must be set, because model has more labels than it stores as nodes, got None. "
                 "Pass y, so that labeled rows are not suggested again."
             )
-    if not 1 <= n <= data.rows.n_rows - len(not_asked):
-        raise ValueError(_too_many(n, data.rows.n_rows - len(not_asked), data.rows.n_rows))
-    unlabelable = np.setdiff1d(not_asked, labeled)
-    cells = find_cells(data, not_asked, int(n), seed, unlabelable)
+    if not 1 <= n <= data.rows.n_rows - len(skipped_rows):
+        raise ValueError(_too_many(n, data.rows.n_rows - len(skipped_rows), data.rows.n_rows))
+    unlabelable = np.setdiff1d(skipped_rows, labeled)
+    cells = find_cells(data, skipped_rows, int(n), seed, unlabelable)
     if n > cells.table.n_free:
         raise ValueError(_too_many(n, int(cells.table.n_free), data.rows.n_rows))
     rows, cell_numbers = cells.choose(int(n))
@@ -191,7 +191,7 @@ def _check_model(model: Any) -> None:
     check_is_fitted(model)
 
 
-def _rows_not_to_ask(y: Any, n_rows: int) -> tuple[Ints, Ints]:
+def _rows_to_skip(y: Any, n_rows: int) -> tuple[Ints, Ints]:
     """Return the rows that must not be suggested, and the labeled rows, in ascending order."""
     labels = read_labels(y, n_rows)
     if not isinstance(y, tuple) or is_dask(y):

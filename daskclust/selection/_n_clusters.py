@@ -418,12 +418,12 @@ def suggest_delta(X: Any, n_clusters: int, *, sample_weight: Any = None) -> floa
 
     Use it if you know the approximate number of clusters, but no distance.
 
-    This is the farthest-first heuristic of [1]_.  It starts from the mean.  Then it adds
-    ``n_clusters`` times the row that is farthest from all points so far.  delta is the squared
-    distance of the last row.  With outliers, delta is too large and there are too few clusters.  In
-    many dimensions, a row is about as far from its own cluster as from other clusters.  Then
-    ``DPMeans(n_clusters_hint=n_clusters)`` is better: it uses the same delta, but starts from
-    centers of k-means.
+    This is the farthest-first heuristic of [1]_.  The first point is the mean.  Then,
+    ``n_clusters`` times, the row that is farthest from all points so far is added.  delta is the
+    squared distance of the last row to the earlier points.  With outliers, delta is too large and
+    there are too few clusters.  In many dimensions, a row is about as far from its own cluster as
+    from other clusters.  Then ``DPMeans(n_clusters_hint=n_clusters)`` is better: it uses the same
+    delta, but starts from centers of k-means.
 
     Parameters
     ----------

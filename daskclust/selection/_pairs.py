@@ -45,13 +45,14 @@ def suggest_pairs(
 
     Prototypes represent the rows, and the nearest row represents each prototype.  Without known
     pairs, all pairs among a few large and distant prototypes are suggested (*Explore* of [1]_).
-    Later, must-linked groups that are known to differ are the neighborhoods.  Each further point is
-    compared with its most probable neighborhood, and there with the farthest row, because such a
-    must-link adds most information.  If the answer is a cannot-link, the next batch compares the
-    point with the next neighborhood.  Points come alternately from two lists: the points farthest
-    from all points in known pairs (the min-max criterion of [2]_), and the points whose
-    neighborhood is most uncertain, per question that is needed (NPU [3]_).  Both lists prefer
-    points that represent many rows.
+    Later, groups of must-linked rows that are known to differ serve as neighborhoods.  Each
+    suggested pair consists of a new point and a row of its most probable neighborhood.  This row is
+    the farthest row of the neighborhood, because a must-link with it is most informative.  If the
+    answer is a cannot-link, the next batch suggests a pair with the next neighborhood.  New points
+    come alternately from two lists.  The first list contains the points farthest from all points in
+    known pairs (the min-max criterion of [2]_).  The second list contains the points with the most
+    uncertain neighborhood, relative to the expected number of questions (NPU [3]_).  Both lists
+    prefer points that represent many rows.
 
     Parameters
     ----------

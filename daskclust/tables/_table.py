@@ -426,7 +426,7 @@ class Table:
             if not isinstance(output, LabelsFolder):
                 raise ValueError(
                     f"{redact(output.place)!r} must be a folder of Parquet files to keep columns "
-                    f"({', '.join(keep)}), got a file of arrays. Leave keep out."
+                    f"({', '.join(keep)}), got a file of arrays. Omit keep."
                 )
         output.check()
         described = json_text(redact_all({**(attributes or {}), "name": name}))

@@ -31,7 +31,7 @@ from daskclust.density.condensed_tree import (
 from daskclust.density.nodes import (
     grow_nodes,
     join_in_nodes,
-    name_in_nodes,
+    pairs_in_nodes,
     weight_in_nodes,
 )
 
@@ -304,9 +304,9 @@ def test_nodes_are_pairs_of_rows(p, seed):
     if core.any():
         assert adjusted_rand_score(parts[core], owner[core]) == 1.0
     none = np.empty(0, np.int64)
-    size = name_in_nodes(nodes, wanted, owner, none, none)
+    size = pairs_in_nodes(nodes, wanted, owner, none, none)
     rows, clusters = np.empty((2, size), np.int64)
-    name_in_nodes(nodes, wanted, owner, rows, clusters)
+    pairs_in_nodes(nodes, wanted, owner, rows, clusters)
     expected = {
         (i, c)
         for i in np.flatnonzero(wanted)

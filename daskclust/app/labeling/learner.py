@@ -107,22 +107,22 @@ class Learner:
         self,
         names: Sequence[str],
         known: Sequence[tuple[tuple[int, int], str]],
-        vain: Sequence[tuple[int, int]] = (),
+        skipped: Sequence[tuple[int, int]] = (),
         passed: Sequence[tuple[int, int]] = (),
     ) -> Learned:
-        """Spread the labels on the graph, and find the next question; nothing is read of the scene.
+        """Spread the labels on the graph, and find the next question, without reading the scene.
 
-        `vain` are pixels without an answer: neither they nor their like are asked for. Those
-        `passed` are not to be asked for again.
+        `skipped` are pixels without an answer. They are not suggested again, and similar pixels
+        are suggested later. Pixels in `passed` are only not suggested again.
         """
         x, wanted = self._taken([pixel for pixel, _ in known])
         kept = [known[i][1] for i in wanted]
         present = [name for name in names if name in set(kept)]
         codes = np.array([present.index(name) for name in kept], np.int64)
-        seen = {row * self._width + column for row, column in (*vain, *passed)}
+        seen = {row * self._width + column for row, column in (*skipped, *passed)}
         seen |= {row * self._width + column for (row, column), _ in known}
         posterior = self._spread(x, codes, len(present)) if len(codes) else None
-        cells = self._cells(x, self._taken(vain)[0], seen, posterior)
+        cells = self._cells(x, self._taken(skipped)[0], seen, posterior)
         picked, places = cells.choose(_BATCH)
         free = [int(row) for row in picked if self._place[int(row)] not in seen]
         question = divmod(self._place[free[0]], self._width) if free else None
@@ -166,17 +166,19 @@ class Learner:
             self._spreads[key] = self._graph.spread(x, codes, n_classes)
         return self._spreads[key]
 
-    def _cells(self, x: Array, vain: Array, seen: set[int], posterior: Posterior | None) -> Cells:
-        """Return the cells as they are by now: doubts, and pixels that may be asked for."""
+    def _cells(
+        self, x: Array, skipped: Array, seen: set[int], posterior: Posterior | None
+    ) -> Cells:
+        """Return the current cells: uncertainties, and pixels that may be suggested."""
         table, space = self.cells.table, self.cells.space
         if posterior is None:
-            doubts = table.counts[:, None].copy()
+            uncertainties = table.counts[:, None].copy()
         else:
-            doubts = Doubt(posterior)(self._medoids) * table.counts[:, None]
-            if len(vain):
-                # Pixels similar to pixels without an answer are not asked for, either.
-                both, told = np.concatenate([x, vain]), np.repeat([0, 1], [len(x), len(vain)])
-                doubts[:, 0] *= self._spread(both, told, 2)(self._medoids)[:, 0]
+            uncertainties = Doubt(posterior)(self._medoids) * table.counts[:, None]
+            if len(skipped):
+                # Pixels similar to pixels without an answer are suggested later.
+                both, told = np.concatenate([x, skipped]), np.repeat([0, 1], [len(x), len(skipped)])
+                uncertainties[:, 0] *= self._spread(both, told, 2)(self._medoids)[:, 0]
 
         def free(rows: Ints) -> Ints:
             asked = [row < 0 or self._place[row] in seen for row in rows.tolist()]
@@ -187,11 +189,11 @@ class Learner:
             self.cells,
             labeled=space(x) if len(x) else self.cells.labeled,
             table=table._replace(
-                uncertainties=doubts,
+                uncertainties=uncertainties,
                 medoids=free(table.medoids),
                 drawn=free(table.drawn),
                 anywhere=table.anywhere[left],
                 anywhere_cells=table.anywhere_cells[left],
-                skipped=space(vain) if len(vain) else table.skipped,
+                skipped=space(skipped) if len(skipped) else table.skipped,
             ),
         )
