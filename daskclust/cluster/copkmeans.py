@@ -31,22 +31,7 @@ class COPKMeans(ConstrainedClusterer):
     init : {"auto", "ss-k-means||", "ss-k-means++", "neighborhoods", "k-means||", "k-means++", \
 "random", "maximin", "dkm++", "robin"}, array of shape (k, p), fitted model \
 or callable, default="auto"
-        Initialization of the centers.  A neighborhood is a set of rows connected by must-links or
-        by a label.
-
-        - ``"auto"``: the better of two kinds of initial centers, which are the clusters without
-          constraints, and the means of the neighborhoods, completed with some of these clusters.
-        - ``"neighborhoods"``: the means of the neighborhoods, the largest first, then
-          farthest-first with distances weighted by ``sqrt(n_a n_b)``.  Missing centers are drawn
-          among the other rows as in ``"k-means++"``.
-        - ``"ss-k-means++"``: as ``"neighborhoods"``, but if constraints contradict each other, the
-          longest must-links between two cannot-linked neighborhoods are ignored.
-        - ``"ss-k-means||"``: the neighborhoods of ``"ss-k-means++"`` if there are k, else as
-          ``"k-means||"``, matched to these neighborhoods.
-        - ``"k-means||"``, ``"k-means++"``, ``"random"``, ``"maximin"``, ``"dkm++"``, ``"robin"``:
-          as in :class:`KMeans`, without pairs and labels.
-        - an array, a fitted model with k clusters, or a callable that is called as
-          ``init(X, n_clusters, random_state)`` and returns the centers.
+        Initialization of the centers, see :class:`PCKMeans`.
     n_init : int or "auto", default="auto"
         As in :class:`PCKMeans`.
     max_iter : int, default=100
@@ -87,20 +72,9 @@ or callable, default="auto"
     Raises
     ------
     ConstraintError
-        If the constraints contradict each other (the message names the chain) or need more than k
-        clusters (it names the rows); for pairs out of range, self-links, and labels of the wrong
-        length.
-    ValueError
-        For NaN or infinity in X, fewer rows than clusters, parameters out of range.
-    CheckpointError
-        As in :class:`KMeans`, and for a checkpoint of other constraints.
-
-    Warns
-    -----
-    ConstraintWarning
-        If must-links leave fewer groups than clusters; if constrained rows have weight 0.
-    ConvergenceWarning
-        If ``max_iter`` is reached, or if a cluster is empty.
+        If the constraints contradict each other, or need more than k clusters.
+    ValueError, CheckpointError
+        As in :class:`PCKMeans`.
 
     See Also
     --------
@@ -110,20 +84,8 @@ or callable, default="auto"
 
     Notes
     -----
-    *Assignment*: rows connected by must-links or by a label form a group, which is assigned as a
-    whole.  Groups without a cannot-link are assigned to the nearest center.  Groups that
-    cannot-links connect are assigned together: exactly for up to 16 groups (branch and bound), and
-    for any number of groups that are all cannot-linked to each other (Hungarian method).  Other
-    sets of groups are assigned greedily in smallest-last order, and improved by exchanging two
-    clusters along chains of cannot-links (Kempe chains).  The cost is never higher than in the
-    previous pass.
-
-    *Feasibility* is decided before the first iteration, by a search if some groups have k or more
-    cannot-links.  In the rare case that the search gives up, a message states this.  In [1]_ rows
-    are assigned one after another, and the algorithm fails when no cluster is possible for a row.
-
-    ``predict`` returns the nearest center, because constraints concern the rows of ``fit`` only.
-    *Memory*, *to the client* and *passes*: see :class:`PCKMeans`.
+    The user guide ("Pairs and feature weights") describes the assignment, warnings, passes and
+    memory.  ``predict`` returns the nearest center: constraints concern the rows of ``fit`` only.
 
     References
     ----------

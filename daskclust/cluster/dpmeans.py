@@ -417,16 +417,8 @@ class DPMeans(BaseClusterer):
 
     Raises
     ------
-    ValueError
-        For NaN or infinity in X, and parameters out of range.
-    CheckpointError
+    ValueError, CheckpointError
         As in :class:`KMeans`.
-
-    Warns
-    -----
-    ConvergenceWarning
-        If one cluster remains because all rows are near the mean; if ``max_clusters`` prevented a
-        new cluster; if a collapsed fit continued from other centers.
 
     See Also
     --------
@@ -436,27 +428,8 @@ class DPMeans(BaseClusterer):
 
     Notes
     -----
-    Each iteration gives the result of the serial algorithm (Algorithm 3 of the lecture notes, with
-    means updated once per iteration) in row order, for any chunks.  The fit starts from the mean of
-    all rows if ``delta`` is given.  Later rows may join a new cluster in the same
-    pass.  No iteration increases ``inertia + delta K``, unless weights below 1 are used.
-
-    *Collapsed fits*.  In many dimensions a single row is as far from the rows of its own cluster as
-    from all other rows, and founds its own cluster.  If the fit ends with clusters of few rows that
-    are not outliers, it continues from the same number of centers of :class:`KMeans` if
-    their inertia is smaller.
-
-    *Passes*: 1 to check the data, 1 per iteration without new clusters, and 1 at the end unless the
-    centers stopped moving.  An iteration with new clusters repeats its pass until the guessed
-    founders are confirmed: twice if clusters are well separated, at most once per group of blocks
-    and once more.  Without ``delta``, ``n_clusters_hint`` passes and the initialization of
-    :class:`KMeans` are added.
-
-    *Memory* of a worker thread: one block (two, if blocks are read during the pass) and O(K p).
-    *To the client*: O(K p) per group and pass.  If ``delta`` is so small that K grows with n, the
-    time is O(n K p); set ``max_clusters`` to limit it.
-
-    An integer weight equals repetition of the row.
+    Each iteration gives the result of the serial algorithm in row order, for any chunks.  The user
+    guide ("k-means") describes collapsed fits, warnings, passes and memory.
 
     References
     ----------

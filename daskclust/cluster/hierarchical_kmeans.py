@@ -72,23 +72,19 @@ class HierarchicalKMeans(BaseClusterer):
     :class:`KMeans` takes too long.  With fewer clusters, use :class:`KMeans`, which is more
     accurate.
 
-    The first level is :class:`KMeans`.  Its clusters are the *parents*.  One pass writes the rows
-    of each parent to temporary files.  Then each parent's rows are clustered in a separate task.
-    The resulting clusters are the *leaves*, or the parents of a further level.  Refinement passes
-    assign each row to the nearest leaf of its nearest parents, and update the leaves.
+    The clusters of the first level are the *parents*.  The rows of each parent are clustered
+    separately.  The resulting clusters are the *leaves*, or the parents of a further level.
+    Refinements update the leaves.
 
     Parameters
     ----------
     n_clusters : int or tuple of int, default=8
         Number of clusters:
 
-        - an integer k: k leaves.  From 1000 on there are two levels, with ``sqrt(k) / 4`` parents;
-          with fewer clusters the result is that of ``KMeans(k)``.
-        - a tuple ``(m, c, ...)``: m parents with c children each on average, and so on.  The
-          children are distributed in proportion to the weights of the parents.
+        - an integer k: k leaves, in two levels from 1000 on, else those of ``KMeans(k)``.
+        - a tuple ``(m, c, ...)``: m parents with c children each on average, and so on.
     n_probe : int or "all", default=4
-        Number of nearest parents of each level whose children are compared with a row.  ``"all"``
-        compares each row with all leaves.
+        Number of nearest parents of each level whose children are compared with a row.
     refine : int, default=1
         Refinement passes.
     metric : {"euclidean", "cosine"}, default="euclidean"
@@ -98,18 +94,14 @@ class HierarchicalKMeans(BaseClusterer):
     tol : float, default=1e-4
         As in :class:`KMeans`.
     max_cluster_size : int, default=None
-        Maximum total weight of the rows of a leaf.  Larger leaves are divided at the end, so there
-        may be more than k leaves.  Leaves whose rows are all equal are not divided.
+        Maximum total weight of the rows of a leaf.  Larger leaves are divided at the end.
     spill : path-like or str, default=None
         Folder or URL for temporary files, reachable by all workers under the same name.  Default:
         the folder of the checkpoint, else Dask's ``temporary-directory``, else the system's folder.
-        The files are removed at the end, also after an error.
     random_state : int, RandomState, Generator or None, default=None
         An int gives the same result for any chunks, scheduler and number of workers.
     checkpoint : path-like, default=None
-        As in :class:`KMeans`.  It is written after each iteration of the first level, each 64
-        parents (or each 16th of a level with more than 1024) and each refinement.  A resumed fit
-        makes one pass to write the temporary files again.
+        As in :class:`KMeans`.
 
     Attributes
     ----------
@@ -124,7 +116,7 @@ class HierarchicalKMeans(BaseClusterer):
     counts_ : ndarray of shape (k,), float64
         Total weight of the rows of each leaf.
     empty_leaves_ : ndarray, int64
-        Numbers of the leaves without rows, for example if X has fewer distinct rows than leaves.
+        Numbers of the leaves without rows.
     inertia_ : float
         Weighted sum of squared distances of the rows to their leaves.
     n_iter_ : int
@@ -133,26 +125,14 @@ class HierarchicalKMeans(BaseClusterer):
     feature_names_in_ : ndarray of shape (p,)
         Names of the columns, if X has names.
     history_ : list of dict
-        As in :class:`KMeans`: records of the iterations of the first level, of groups of parents
-        (``objective`` is their inertia), of refinements (the inertia before the leaves moved), and
-        of the final count.
+        As in :class:`KMeans`, with records of groups of parents, refinements, and the final count.
 
     Raises
     ------
-    ValueError
-        For NaN or infinity in X, fewer rows than clusters, parameters out of range, and float64
-        values that float32 leaves cannot represent (very large, very small, or with a small spread
-        relative to their mean).
+    ValueError, CheckpointError
+        As in :class:`KMeans`, and for float64 values that float32 leaves cannot represent.
     OSError
-        If the folder for temporary files cannot be created (before any pass) or is full, or if some
-        workers cannot reach it.
-    CheckpointError
-        As in :class:`KMeans`.
-
-    Warns
-    -----
-    ConvergenceWarning
-        If some leaves are empty, or equal to other leaves.
+        If the folder for temporary files is full, or if some workers cannot reach it.
 
     See Also
     --------
@@ -161,18 +141,7 @@ class HierarchicalKMeans(BaseClusterer):
 
     Notes
     -----
-    *Passes*: those of ``KMeans(m)``, one per further level, which writes ``n (p itemsize + 16)``
-    bytes and replaces the files of the previous level, and one at the end.  Clustering within
-    parents and refinements read these files.  *Multiplications*: an iteration of the first level
-    makes ``n p m`` and an iteration within parents ``n p k / m``, instead of ``n p k``; a
-    refinement makes ``n p (m + n_probe k / m)``.  *Memory*: O(k p) on the client; the rows of one
-    parent, a block, and the centers on a worker thread.
-
-    *Accuracy*: two levels take less time than :class:`KMeans` from about 1000 clusters on, and
-    increase the inertia by 1 to 3 %.  Fewer parents take longer and are more accurate;
-    ``n_probe="all"`` and more refinements halve the increase.  Each further level reduces the
-    number of multiplications, and increases the inertia again.  Three levels are used only for a
-    tuple of three numbers.
+    The user guide ("k-means") describes passes, memory and accuracy.
 
     References
     ----------

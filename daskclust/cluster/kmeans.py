@@ -85,70 +85,46 @@ class KMeans(LloydClusterer):
 array of shape (k, p), fitted model or callable, default="k-means||"
         Initialization of the centers:
 
-        - ``"k-means||"``: k-means on a sample of the rows, which grows (see Notes).
-        - ``"k-means++"``: rows drawn one after another, one per pass, with probability
-          proportional to ``w D^2`` [1]_.  Each row is the best of ``2 + ln k`` draws.
+        - ``"k-means||"``: k-means on a sample of the rows, which grows [2]_ [7]_.
+        - ``"k-means++"``: rows drawn with probability proportional to ``w D^2`` [1]_.
         - ``"random"``: rows drawn at random.
-        - ``"maximin"``: the row of the largest norm, then always the row farthest from the rows
-          chosen before, one per pass [3]_.
-        - ``"dkm++"``: rows with the largest product of local density and distance to the rows
-          chosen before [4]_.
-        - ``"robin"``: rows far from each other whose local outlier factor is near 1 [5]_.
-        - an array, a fitted model with k clusters, or a callable that is called as
-          ``init(X, n_clusters, random_state)`` and returns the centers.
-
-        ``"maximin"``, ``"dkm++"`` and ``"robin"`` are deterministic.
+        - ``"maximin"`` [3]_, ``"dkm++"`` [4]_, ``"robin"`` [5]_: distant rows, deterministic.
+        - an array, a fitted model, or a callable ``init(X, n_clusters, random_state)``.
     n_init : int or "auto", default="auto"
-        Number of restarts.  The restart with the smallest inertia is selected.  All restarts share
-        every pass over the data.  ``"auto"`` is 10 for ``init="random"`` and callables, else 1.
-        A deterministic initialization has one restart.
+        Number of restarts.  ``"auto"`` is 10 for ``init="random"`` and callables, else 1.
     max_iter : int, default=300
         Maximum number of iterations.
     tol : float, default=1e-4
-        A restart has converged when the squared shift of all its centers is at
-        most ``tol`` times the mean variance of the features.
+        Squared shift of the centers, relative to the mean variance, of a converged restart.
     oversampling_factor : float, default=2.0
         Candidates per round of ``"k-means||"``, as a multiple of ``n_clusters``.
     init_rounds : int, default=5
-        Rounds of ``"k-means||"``.  More rounds follow only if there are fewer candidates than
-        clusters.
+        Minimum number of rounds of ``"k-means||"``.
     algorithm : {"auto", "lloyd", "nested"}, default="auto"
         Iterations:
 
         - ``"lloyd"``: plain iterations on all rows.
-        - ``"nested"``: iterations on a growing sample, then on all rows with momentum (see Notes).
-          Usually fewer iterations are needed; inertia may rise in some of them.
-        - ``"auto"``: ``"nested"`` for ``init="k-means||"`` and more than 8192 rows, or 20 per
-          cluster, else ``"lloyd"``.
+        - ``"nested"``: iterations on a growing sample, then on all rows with momentum.
+        - ``"auto"``: ``"nested"`` for ``init="k-means||"`` and many rows, else ``"lloyd"``.
     metric : {"euclidean", "cosine", "mahalanobis"}, default="euclidean"
-        ``"cosine"`` clusters directions: rows and centers are scaled to unit length and
-        squared distances are ``2 - 2 cos(angle)``; a row of zeros has no direction, gets label
-        0 and weight 0, and does not change centers, counts or inertia.
-        ``"mahalanobis"`` whitens by the pooled covariance of the data, which
-        takes one more pass; directions without variance are dropped.
+        ``"cosine"`` clusters directions: rows and centers have unit length, and rows of zeros are
+        ignored.  ``"mahalanobis"`` whitens by the pooled covariance of the data.
     missing : {"error", "partial"}, default="error"
-        Treatment of NaN in X: as an error, or as a missing value.  With ``"partial"``, distances
-        and means use the observed values only, as in k-POD [6]_.  Values are not imputed, and
-        ``inertia_`` is the sum over observed values.  Rows without any value get label -1, with a
-        warning.
+        Treatment of NaN in X: an error, or missing values, which are not imputed [6]_.
     random_state : int, RandomState, Generator or None, default=None
         An int gives the same result for any chunks, scheduler and number of workers.
     checkpoint : path-like, default=None
-        File with the newest state of the fit, replaced atomically after each pass of the
-        initialization and each iteration.  A fit with the same data, parameters (``max_iter`` may
-        differ) and version of daskclust resumes from it and gives the same model.  The first pass
-        then takes up to twice as long for rows in memory, because it hashes them.
+        File with the newest state of the fit.  A fit with the same data, parameters (``max_iter``
+        may differ) and version of daskclust resumes from it and gives the same model.
 
     Attributes
     ----------
     cluster_centers_ : ndarray of shape (k, p), float64
         Centers, in the space of the data.
     observed_coordinates_ : ndarray of shape (k, p), bool
-        True if any row of the cluster has a value of the feature.  If False, this coordinate of
-        the center is not an estimate for the cluster.  With ``missing="partial"`` only.
+        True if a row of the cluster has a value of the feature; with ``missing="partial"`` only.
     labels_ : ndarray or dask.array.Array of shape (n,), int32
-        Nearest center of each row; of equally near centers, the lowest number.  For Dask input it
-        is lazy, with the chunks of X.
+        Nearest center of each row.  Lazy, with the chunks of X, for Dask input.
     inertia_ : float
         Weighted sum of squared distances to the centers, in the metric.
     n_iter_ : int
@@ -159,65 +135,22 @@ array of shape (k, p), fitted model or callable, default="k-means||"
     feature_names_in_ : ndarray of shape (p,)
         Names of the columns, if X has names.
     history_ : list of dict
-        One record per iteration: ``iteration``, ``objective`` (smallest inertia of all restarts),
-        ``center_shift`` (largest shift of all restarts), ``moved`` (None), ``seconds``, ``passes``
-        (over the data so far).  For ``"dkm++"`` and ``"robin"``, the first record also has
-        ``init_rows``, the number of rows that were compared.
+        One record per iteration, see Notes.
 
     Raises
     ------
-    ValueError
-        For NaN or infinity in X (the message names the first such value), fewer rows than clusters,
-        and parameters out of range.
-    CheckpointError
-        If the checkpoint is damaged; if it belongs to other data, parameters or another version;
-        if the state of a parameter cannot be read (such as a callable with a lock).
-
-    Warns
-    -----
-    ConvergenceWarning
-        If there are fewer distinct rows than clusters, or the fit collapsed (see Notes).
-    PrecisionWarning
-        If the mean of the data is so large, relative to their spread, that float64 loses digits.
-    PerformanceWarning
-        If chunks are cut along the features, or have an unknown length.
+    ValueError, CheckpointError
+        For invalid data or parameters, and for a damaged checkpoint or one of another fit.
 
     See Also
     --------
     HierarchicalKMeans : A thousand to a million clusters.
     SemiSupervisedKMeans : K-means with partial labels.
-    PCKMeans : K-means with must-links and cannot-links.
     SparseKMeans : K-means that selects features.
-    GaussianMixture : Clusters of different size and shape.
-    DPMeans : K-means that finds the number of clusters.
 
     Notes
     -----
-    *Initialization*.  ``"k-means||"`` [2]_ clusters a uniform sample of 65 536 rows, or 256 per
-    cluster, together with rows far from this sample.  The sample is doubled each time the centers
-    move less than its noise [7]_.  ``"dkm++"`` and ``"robin"`` compare all rows up to
-    ``daskclust.init-rows`` (5000), and a uniform sample of that size beyond.  The page "The
-    algorithms, with their equations" of the documentation has the steps, and the momentum of
-    ``"nested"``.
-
-    *Collapsed fits*.  A named initialization may choose rows that attract few other rows.  If the
-    fit converges to clusters of few rows that are not outliers, it continues from the centers of
-    ``"k-means||"`` if their inertia is smaller.  Centers of an array, a model or a callable are
-    not replaced; the fit only warns if one cluster contains nearly all rows.
-
-    *Passes*: 1 to check the data, the passes of the initialization, 1 per iteration, 1 whenever a
-    cluster is empty, and 1 at the end unless the centers stopped moving.  The initialization takes
-    ``init_rounds + 2`` passes for ``"k-means||"`` (1 for at most 8192 rows, or 20 per cluster; 2
-    without rounds), ``k + 1`` for ``"k-means++"``, k for ``"maximin"`` and at most 1 for the
-    others.  ``algorithm="nested"`` takes 2 more, except with ``"k-means||"``.  An iteration makes
-    ``n p k`` multiplications, or fewer if ``k p`` is large.
-
-    *Memory* of a worker thread: one block (two, if blocks are read during the pass) and O(r k p)
-    for r restarts.  *To the client*: O(r k p) per worker thread and pass, never anything of
-    length n.
-
-    *Precision*: labels are exact.  If two centers are equally near in the precision of the input,
-    differences in float64 decide.  Sums are in float64 without subtracting the mean first.
+    The user guide ("k-means") describes options, records, warnings, passes, memory and precision.
 
     References
     ----------

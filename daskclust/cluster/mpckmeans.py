@@ -24,9 +24,7 @@ class MPCKMeans(PairwiseClusterer):
     scales are comparable, use :class:`PCKMeans`; if most features are uninformative,
     :class:`PCSKMeans`.
 
-    Finds clusters and a weight ``a_j > 0`` of each feature (initially 1).  In this diagonal metric
-    the clusters are narrow and violated constraints have a low cost [1]_.  The fit minimizes Eq. 10
-    of [2]_,
+    Finds clusters and a weight ``a_j > 0`` of each feature [1]_.  The fit minimizes Eq. 10 of [2]_,
 
     ``sum_j a_j [WCSS_j + violated must-links_j + violated cannot-links_j]
     - n sum_j log a_j``
@@ -40,39 +38,20 @@ class MPCKMeans(PairwiseClusterer):
     init : {"auto", "ss-k-means||", "ss-k-means++", "neighborhoods", "k-means||", "k-means++", \
 "random", "maximin", "dkm++", "robin"}, array of shape (k, p), fitted model \
 or callable, default="auto"
-        Initialization of the centers.  A neighborhood is a set of rows connected by must-links or
-        by a label.
-
-        - ``"auto"``: the better of two kinds of initial centers, which are the clusters without
-          constraints, and the means of the neighborhoods, completed with some of these clusters.
-        - ``"neighborhoods"``: the means of the neighborhoods, the largest first, then
-          farthest-first with distances weighted by ``sqrt(n_a n_b)``.  Missing centers are drawn
-          among the other rows as in ``"k-means++"``.
-        - ``"ss-k-means++"``: as ``"neighborhoods"``, but if constraints contradict each other, the
-          longest must-links between two cannot-linked neighborhoods are ignored.
-        - ``"ss-k-means||"``: the neighborhoods of ``"ss-k-means++"`` if there are k, else as
-          ``"k-means||"``, matched to these neighborhoods.
-        - ``"k-means||"``, ``"k-means++"``, ``"random"``, ``"maximin"``, ``"dkm++"``, ``"robin"``:
-          as in :class:`KMeans`, without pairs and labels.
-        - an array, a fitted model with k clusters, or a callable that is called as
-          ``init(X, n_clusters, random_state)`` and returns the centers.
+        Initialization of the centers, see :class:`PCKMeans`.
     n_init : int or "auto", default="auto"
         As in :class:`PCKMeans`.
     penalty : {"scaled", "distance", "constant"} or float, default="scaled"
         Cost of a violated constraint, times the weight of the pair:
 
-        - ``"scaled"``: ``sum_j a_j u_j``, with u_j the mean squared difference of a row and its
-          center in the clusters without constraints.
-        - A number: the factor of this cost; see :class:`PCKMeans`.
-        - ``"distance"``: the cost of [1]_, ``f = sum_j a_j (x - x')_j^2`` for a must-link and
-          ``f-bar = sum_j a_j (Delta_j^2 - (x - x')_j^2)`` for a cannot-link, with Delta the sides
-          of the data's bounding box.
+        - ``"scaled"``: as in :class:`PCKMeans`, in the metric.
+        - a number: the factor of this cost.
+        - ``"distance"``: the cost of [1]_, which is much higher.
         - ``"constant"``: 1.
     max_iter : int, default=100
         Maximum number of passes.
     tol : float, default=0.0
-        Squared shift of all centers over the mean variance of the features, both in the metric,
-        below which a fit has converged; 0: until a pass changes nothing.
+        As in :class:`PCKMeans`, in the metric.
     random_state : int, RandomState, Generator or None, default=None
         An int gives the same result for any chunks, scheduler and number of workers.
     checkpoint : path-like, default=None
@@ -88,8 +67,7 @@ or callable, default="auto"
         Weights a of the metric, also used by ``predict``.  The weight of a feature is not updated
         if the feature is constant within all clusters and adds to no violation.
     contradicting_pairs_ : record array of (i, j, kind, weight, cost, violated)
-        Explicit pairs that contradict the clusters, sorted by decreasing cost, as in
-        :class:`PCKMeans`.  Costs use the learned metric.
+        As in :class:`PCKMeans`, with costs in the learned metric.
     constraint_violations_ : record array of (i, j, kind)
         Pairs of ``contradicting_pairs_`` that ``labels_`` violate.
     classes_ : ndarray of shape (n_classes,), int64 or text
@@ -111,11 +89,6 @@ or callable, default="auto"
     ConstraintError, ValueError, CheckpointError
         As in :class:`PCKMeans`.
 
-    Warns
-    -----
-    ConstraintWarning, ConvergenceWarning
-        As in :class:`PCKMeans`.
-
     See Also
     --------
     PCKMeans : Soft constraints with equal weights of the features.
@@ -124,9 +97,7 @@ or callable, default="auto"
 
     Notes
     -----
-    The minimizer of Eq. 10 is ``a_j = n / S_j``, with S_j the sum in brackets, in which each
-    violated pair counts once (Eq. 12 of [2]_ is misprinted).  S_j is computed as ``TSS_j - BSS_j``
-    from the sums and counts of the clusters, with an error of at most 1e-15 TSS_j.
+    The user guide ("Pairs and feature weights") describes penalties, weights, passes and memory.
 
     References
     ----------

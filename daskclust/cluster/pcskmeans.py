@@ -32,68 +32,41 @@ class PCSKMeans(PairwiseClusterer):
     rows that belong together (must-links) or apart (cannot-links), or labels of some rows.  If all
     features matter, use :class:`PCKMeans`; if the pairs must hold, :class:`COPKMeans`.
 
-    Finds clusters that follow the pairs, and the features in which the clusters differ [1]_.
-    Constraints are soft: a violated pair has a cost.  Each feature has a weight ``w_j >= 0``, and
-    the weights of uninformative features become 0.  The fit maximizes Eq. 13 of [1]_,
-
-    ``sum_j w_j [TSS_j - WCSS_j - violated must-links_j - violated cannot-links_j]``
-
-    subject to ``|w|_2 <= 1`` and ``|w|_1 <= s``.
+    A violated pair has a cost.  Each feature has a weight ``w_j >= 0``, and the weights of
+    uninformative features become 0.  The fit maximizes Eq. 13 of [1]_.  The user guide ("Pairs and
+    feature weights") has the details.
 
     Parameters
     ----------
     n_clusters : int, default=8
         Number of clusters k.
     sparsity : float or None, default=None
-        L1 bound s, ``1 <= s <= sqrt(p)``: a smaller bound selects fewer features.  None is
-        ``sqrt(p)``: weights differ, but none is forced to 0.
+        L1 bound of the weights, from 1 to ``sqrt(p)`` (None).  Small bounds select few features.
     penalized_scores : bool, default=False
         Effect of violated constraints on the scores of the features:
 
-        - False: none, as in the published program; the score is ``gamma_j = TSS_j - WCSS_j`` (Eq.
-          6).
-        - True: their costs are subtracted (Eq. 15).  If they exceed the score of every feature,
-          the fit ends with the last weights and a warning.
+        - False: none, as in the published program (Eq. 6).
+        - True: their costs are subtracted (Eq. 15).
     init : {"auto", "ss-k-means||", "ss-k-means++", "neighborhoods", "k-means||", "k-means++", \
 "random", "maximin", "dkm++", "robin"}, array of shape (k, p), fitted model \
 or callable, default="auto"
-        Initialization of the centers.  A neighborhood is a set of rows connected by must-links or
-        by a label.
-
-        - ``"auto"``: the better of two kinds of initial centers, which are the clusters without
-          constraints, and the means of the neighborhoods, completed with some of these clusters.
-        - ``"neighborhoods"``: the means of the neighborhoods, the largest first, then
-          farthest-first with distances weighted by ``sqrt(n_a n_b)``.  Missing centers are drawn
-          among the other rows as in ``"k-means++"``.
-        - ``"ss-k-means++"``: as ``"neighborhoods"``, but if constraints contradict each other, the
-          longest must-links between two cannot-linked neighborhoods are ignored.
-        - ``"ss-k-means||"``: the neighborhoods of ``"ss-k-means++"`` if there are k, else as
-          ``"k-means||"``, matched to these neighborhoods.
-        - ``"k-means||"``, ``"k-means++"``, ``"random"``, ``"maximin"``, ``"dkm++"``, ``"robin"``:
-          as in :class:`KMeans`, without pairs and labels.
-        - an array, a fitted model with k clusters, or a callable that is called as
-          ``init(X, n_clusters, random_state)`` and returns the centers.
+        Initialization of the centers, see :class:`PCKMeans`.
     n_init : int or "auto", default="auto"
-        Number of restarts, which share every pass over the data.  The restart with the largest
-        objective (Eq. 13) is selected.  After 2 rounds only the best two continue.  ``"auto"`` is 8
-        with ``init="auto"`` (4 without must-links and labels), 4 with ``"k-means||"``,
-        ``"k-means++"`` and ``"random"``, else 1.
+        Number of restarts, which share every pass.  ``"auto"`` is 8 with ``init="auto"`` (4 without
+        must-links and labels), 4 with other initializations that use random numbers, else 1.
     penalty : {"scaled", "distance", "constant"} or float, default="scaled"
         Cost of a violated constraint, times the weight of the pair:
 
-        - ``"scaled"``: one mean squared distance of a row to its center, weighted by w, in the
-          clusters of :class:`SparseKMeans`.
-        - A number: the factor of this cost; see :class:`PCKMeans`.
-        - ``"distance"``: the cost of [1]_, ``f = sum_j w_j (x - x')_j^2`` for a must-link and
-          ``f-bar = sum_j w_j (Delta_j^2 - (x - x')_j^2)`` for a cannot-link, with Delta the sides
-          of the data's bounding box.
+        - ``"scaled"``: one weighted mean squared distance of a row to its center, without pairs.
+        - a number: the factor of this cost.
+        - ``"distance"``: the cost of [1]_, which is much higher.
         - ``"constant"``: 1.
     max_iter : int, default=25
-        Maximum number of passes in a round.  The weights are fixed during a round.
+        Maximum number of passes in a round, during which the weights do not change.
     max_outer_iter : int, default=25
         Maximum number of rounds.
     tol : float, default=1e-4
-        The fit has converged when ``sum |w - w_old| / sum |w_old| <= tol`` after a round (Eq. 7).
+        Relative change of the weights in a round at which the fit has converged (Eq. 7).
     missing : {"error", "partial"}, default="error"
         As in :class:`KMeans`.
     random_state : int, RandomState, Generator or None, default=None
@@ -108,25 +81,21 @@ or callable, default="auto"
     observed_coordinates_ : ndarray of shape (k, p), bool
         As in :class:`KMeans`.
     labels_ : ndarray or dask.array.Array of shape (n,), int32
-        Cluster of each row, for distances with ``assignment_weights_``.  Constrained rows have the
-        labels of the last ordered pass.  Lazy for Dask input.
+        Cluster of each row, for distances with ``assignment_weights_``.  Lazy for Dask input.
     feature_weights_ : ndarray of shape (p,), float64
         Weights w, of unit Euclidean length.
     feature_scores_ : ndarray of shape (p,), float64
         Scores of the features, see ``penalized_scores``.
     assignment_weights_ : ndarray of shape (p,), float64
-        Weights of the last round but one, used for ``labels_`` and ``predict``.  After convergence
-        they are within ``tol`` of ``feature_weights_``.  They are ones after a single round.
+        Weights of the round before, used for ``labels_`` and ``predict``.
     contradicting_pairs_ : record array of (i, j, kind, weight, cost, violated)
-        Explicit pairs that contradict the clusters, sorted by decreasing cost, as in
-        :class:`PCKMeans`.  Features are weighted by ``assignment_weights_``.
+        As in :class:`PCKMeans`, with distances weighted by ``assignment_weights_``.
     constraint_violations_ : record array of (i, j, kind)
         Pairs of ``contradicting_pairs_`` that ``labels_`` violate.
     classes_ : ndarray of shape (n_classes,), int64 or text
         Labels in ``y``, in ascending order.  They are not the names of the clusters.
     inertia_ : float
-        Sum of squared distances of the rows to the centers used for ``labels_``, weighted by
-        ``assignment_weights_``.  If the last round converged, these are ``cluster_centers_``.
+        As in :class:`PCKMeans`, weighted by ``assignment_weights_``.
     objective_ : float
         Eq. 13 for ``feature_weights_``.
     n_iter_ : int
@@ -135,58 +104,18 @@ or callable, default="auto"
     feature_names_in_ : ndarray of shape (p,)
         Names of the columns, if X has names.
     history_ : list of dict
-        One record per pass, see Notes.
+        One record per pass, see the user guide.
 
     Raises
     ------
-    ConstraintError
-        For pairs out of range, self-links, labels of the wrong length, weights that are NaN or
-        negative.
-    ValueError
-        For NaN or infinity in X, fewer rows than clusters, and a sparsity out of range.
-    CheckpointError
-        As in :class:`KMeans`, and for a checkpoint of other constraints.
-
-    Warns
-    -----
-    ConstraintWarning
-        If constraints contradict each other, naming the chain, or belong to rows of
-        ``sample_weight`` 0, which are ignored.
-    ConvergenceWarning
-        If ``max_outer_iter`` is reached; if a cluster is empty; if no feature has a positive score,
-        so that the weights are not updated; if more than s^2 features share the largest score, so
-        that the bound s cannot be met.
+    ConstraintError, ValueError, CheckpointError
+        As in :class:`PCKMeans`, and for a sparsity out of range.
 
     See Also
     --------
     SparseKMeans : The same without constraints.
     PCKMeans : Soft constraints without feature weights.
-    MPCKMeans : Soft constraints and a learned metric.
-    COPKMeans : Constraints that always hold.
     daskclust.selection.choose_sparsity : Choose ``sparsity``.
-
-    Notes
-    -----
-    *Order*: constrained rows are assigned in row order, given the present labels of the other rows
-    of their pairs.  Each round starts without labels, as in the published program.  The result is
-    that of the serial algorithm for any chunks.  If a cluster is empty, the row farthest from its
-    center becomes its new center, an unconstrained row if there is one.
-
-    *Passes*: 1 to check the data, 1 to fetch the constrained rows, the passes of the
-    initialization and of :class:`SparseKMeans` (for ``"scaled"`` or ``init="auto"``), 1 per
-    iteration of all r restarts together, and 1 whenever a cluster is empty.
-    *Memory* of a worker thread: one block (two, if blocks are read during the pass) and O(r k p).
-    *On the client*: the m constrained rows, O(m (p + k + r) + pairs) memory and O(r (m k p +
-    pairs)) time per pass.  *To the client*: O(r k p) per worker thread and pass, never anything of
-    length n.
-
-    *Records of* ``history_``: ``iteration``, ``round``, ``objective`` (weighted squared distances
-    and costs of violated pairs, Eq. 8), ``center_shift``, ``moved`` (number of rows that changed,
-    if all rows are constrained), ``inertia``, ``repaired`` (True if an empty cluster received a
-    row), ``seconds`` and ``passes``.  The last record of a round also has ``weight_change``,
-    ``converged``, ``weights_kept`` and ``weights_tied`` (see Warns).  Records of
-    :func:`daskclust.on_iteration` contain all restarts under ``restarts``, and ``history_`` those
-    of the selected restart.
 
     References
     ----------

@@ -73,31 +73,21 @@ class SemiSupervisedKMeans(LloydClusterer):
 fitted model or callable, default="auto"
         Initialization of the centers without a class, from the unlabeled rows:
 
-        - ``"auto"``: ``"ss-k-means||"``.  If every cluster has a class, unconstrained k-means,
-          matched to the classes, is a second restart, because the mean of a few labels is not
-          accurate.
-        - ``"ss-k-means||"``: as ``"k-means||"`` of :class:`KMeans`, with the centroids of the
-          classes as fixed centers.
-        - ``"ss-k-means++"``: one row per pass, with probability proportional to ``w D^2``
-          (Algorithm 3 of [1]_).
+        - ``"auto"``: ``"ss-k-means||"``, or k-means if it is better and all clusters have classes.
+        - ``"ss-k-means||"``: as ``"k-means||"`` of :class:`KMeans`, with the class centroids fixed.
+        - ``"ss-k-means++"``: one row per pass, with probability proportional to ``w D^2`` [1]_.
         - ``"seeded-random"``: rows drawn at random, as in [2]_.
-        - an array, a fitted model with k clusters, or a callable that is called as
-          ``init(X, n_clusters, random_state)`` and returns the centers.  The first
-          centers belong to the classes.
+        - an array, a fitted model, or a callable, as in :class:`KMeans`.  The first centers belong
+          to the classes.
     clusters_per_class : int, default=1
-        Maximum number of clusters m of each class.  A class has at most as many clusters as
-        distinct labeled rows.  With m > 1, k-means on the labeled rows of the class gives the
-        initial centers.  Labels and predictions are then numbers of clusters;
-        ``classes_[cluster_classes_[labels]]`` are the classes of labels with a class.
+        Maximum number of clusters of each class.  Labels and predictions are numbers of clusters;
+        ``classes_[cluster_classes_[labels]]`` are their classes.
     clamp : bool, default=True
-        True: labeled rows keep their label (Constrained-KMeans of [2]_) and belong to the nearest
-        cluster of their class.  False: labels are used for the initial centers only
-        (Seeded-KMeans).  If some labels may be wrong, use False, or :class:`PCKMeans`.
+        True: labeled rows stay in clusters of their class (Constrained-KMeans of [2]_).  False:
+        labels are used for the initial centers only (Seeded-KMeans), so labels may be wrong.
     n_init : int or "auto", default="auto"
-        Number of restarts, which share every pass.  The restart with the smallest inertia is
-        selected.  ``"auto"`` is 10 for ``"seeded-random"`` and callables, else 1.  If every cluster
-        has a class, ``init="auto"`` has at least two restarts (one for ``n_init=1``), and other
-        methods have one.
+        Number of restarts, which share every pass.  ``"auto"`` is 10 for ``"seeded-random"`` and
+        callables, else 1.
     max_iter : int, default=300
         Maximum number of iterations.  With 0 the rows are assigned to the initial centers.
     tol : float, default=1e-4
@@ -135,42 +125,17 @@ fitted model or callable, default="auto"
 
     Raises
     ------
-    ConstraintError
-        If there are more classes, or clusters of classes, than clusters; if row numbers are out of
-        range or repeated; if labels and rows differ in number; if labels are neither whole numbers
-        nor text.
-    ValueError, CheckpointError
-        As in :class:`KMeans`, and for a checkpoint of other labels.
-
-    Warns
-    -----
-    ConstraintWarning
-        If labeled rows have sample weight 0: they are ignored, and so is a class without other
-        rows.
-    ConvergenceWarning
-        If there are fewer than k distinct centers: some centers are repeated, and their clusters
-        are empty.
+    ConstraintError, ValueError, CheckpointError
+        For invalid labels, data and parameters, and for a checkpoint of another fit.
 
     See Also
     --------
     KMeans : K-means without labels.
     LabelSpreading : Classes of any shape, from a few labels.
-    PCKMeans : Pairs instead of labels, which may be violated.
-    COPKMeans : Pairs that always hold.
 
     Notes
     -----
-    *Clamping*: a cluster of a class that loses all its rows restarts from the labeled row of the
-    class that is farthest from its center.
-
-    *Passes*: 1 to check the data and sum the classes, the passes of the initialization, and the
-    rest as for :class:`KMeans`.  The initialization takes as many passes as ``"k-means||"`` of
-    :class:`KMeans`, one per center without a class for ``"ss-k-means++"`` (at most 2 more without
-    labels), and none for ``"seeded-random"``.  It takes none if every cluster has a class and only
-    one restart is made.  *Memory* of a worker thread and *to the client*: as for :class:`KMeans`,
-    and 12 bytes per labeled row.  With ``clusters_per_class = m > 1``, the L labeled rows are
-    brought to the client in one more pass over their chunks: L p values, and O(r L m p) operations
-    per iteration for r restarts with ``clamp``.
+    The user guide ("k-means") describes restarts, clamping, warnings, passes and memory.
 
     References
     ----------

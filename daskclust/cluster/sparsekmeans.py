@@ -36,28 +36,19 @@ class SparseKMeans(ConstrainedClusterer):
     nor pairs.  With some pairs or labels, use :class:`PCSKMeans`; if all features matter,
     :class:`KMeans`.
 
-    Finds clusters and a weight ``w_j >= 0`` of each feature.  The weights of uninformative features
-    become 0 [1]_.  The fit maximizes the weighted between-cluster sum of squares (Eq. 4 of [2]_),
-
-    ``sum_j w_j [TSS_j - WCSS_j]``
-
-    subject to ``|w|_2 <= 1`` and ``|w|_1 <= s``.
+    Each feature has a weight ``w_j >= 0``, and the weights of uninformative features become 0
+    [1]_.  The fit maximizes the weighted between-cluster sum of squares (Eq. 4 of [2]_).
 
     Parameters
     ----------
     n_clusters : int, default=8
         Number of clusters k.
     sparsity : float or None, default=None
-        L1 bound s, ``1 <= s <= sqrt(p)``: a smaller bound selects fewer features.  None is
-        ``sqrt(p)``: weights differ, but none is forced to 0.
+        L1 bound of the weights, from 1 to ``sqrt(p)``: a smaller bound selects fewer features.
+        None is ``sqrt(p)``.
     init : {"k-means||", "k-means++", "random", "maximin", "dkm++", "robin"}, \
 array of shape (k, p), fitted model or callable, default="k-means||"
-        Initialization of the centers:
-
-        - ``"k-means||"``, ``"k-means++"``, ``"random"``, ``"maximin"``, ``"dkm++"``, ``"robin"``:
-          as in :class:`KMeans`.
-        - an array, a fitted model with k clusters, or a callable that is called as
-          ``init(X, n_clusters, random_state)`` and returns the centers.
+        Initialization of the centers, as in :class:`KMeans`.
     n_init : int or "auto", default="auto"
         Number of restarts, which share every pass over the data.  The restart with the largest
         objective (Eq. 4) is selected.  After 2 rounds only the best two continue.  ``"auto"`` is 4
@@ -104,11 +95,6 @@ array of shape (k, p), fitted model or callable, default="k-means||"
     Raises
     ------
     ValueError, CheckpointError
-        As in :class:`PCSKMeans`.
-
-    Warns
-    -----
-    ConvergenceWarning
         As in :class:`PCSKMeans`.
 
     See Also
