@@ -26,7 +26,7 @@ def similar_names(names: Iterable[str]) -> list[tuple[str, str]]:
     """
     ordered = sorted(set(names))
     plain = {name: _plain(name) for name in ordered}
-    # Texts that differ by one letter share a text that is one letter shorter, or is one of them.
+    # If two texts differ by one letter, removing one letter from one or both makes them equal.
     near = defaultdict[str, list[str]](list)
     for name, text in plain.items():
         for key in {text, *(text[:i] + text[i + 1 :] for i in range(len(text)))}:

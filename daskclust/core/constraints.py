@@ -150,7 +150,8 @@ def must_link_components(
     # Entries of repeated pairs add up.  Integers could overflow to 0, which means "no edge".
     graph = csr_array((np.ones(start.size), (start, end)), shape=(m + n_classes, m + n_classes))
     count, component = connected_components(graph, directed=False)
-    # The smallest node of each component: the last assignment counts.
+    # The smallest node of each component.  Nodes are assigned in descending order, so the smallest
+    # node is assigned last.
     first = np.empty(count, dtype=np.int64)
     first[component[::-1]] = np.arange(component.size)[::-1]
     component = np.argsort(np.argsort(first))[component]

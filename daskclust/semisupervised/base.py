@@ -55,7 +55,7 @@ class BasePrototypes(FitPredict, Saveable, BaseEstimator):
         first = FirstPass(draw_seeds(self.random_state, 1))
         if not views_take_missing(self.views):
             return first
-        check = partial(check_survey, said=_UNOBSERVED)
+        check = partial(check_survey, treatment=_UNOBSERVED)
         return replace(first, reduction=PARTIAL_SURVEY, check=check)
 
     def _set_fitted(

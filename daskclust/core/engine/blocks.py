@@ -39,7 +39,7 @@ _TILE = 2**20
 
 
 def working_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the precision for distances: float32 where it holds the input exactly.
+    """Return the precision of distances: float32 if it represents all inputs, else float64.
 
     >>> working_dtype(np.dtype(np.int8)), working_dtype(np.dtype(np.int32))
     (dtype('float32'), dtype('float64'))
@@ -189,10 +189,11 @@ class Prepare:
 
 @dataclass(frozen=True)
 class Block:
-    """A block of rows: values, or how to get them; `skip` are local rows excluded from sums.
+    """A block of rows; `x` and `weight` are arrays or lazy chunks.
 
-    The values of a `computed` block may be computed again, like those of lazy chunks.  `tally` adds
-    up the values that are read; `totals` are the totals of values in memory.
+    `skip`: local rows excluded from sums. `computed`: True if the values in memory are results
+    that Dask may compute again. `tally`: sums of the values that are read. `totals`: these sums for
+    values in memory.
     """
 
     start: int
@@ -235,8 +236,8 @@ class Block:
 
     def _matrices(self, prepare: Prepare) -> Iterator[tuple[int, int, Array]]:
         """Yield bounds and values of tiles and tally them; unconverted rows are a single tile."""
-        alike = self.x.dtype == prepare.dtype
-        bounds = [(0, self.size)] if alike else tiles_of(self.start, self.size, self.x.shape[1])
+        is_ready = self.x.dtype == prepare.dtype
+        bounds = [(0, self.size)] if is_ready else tiles_of(self.start, self.size, self.x.shape[1])
         for low, high in bounds:
             x = as_matrix(self.x[low:high], prepare.dtype)
             if self.tally is not None:
@@ -334,12 +335,12 @@ class Group:
                 del read
 
 
-# Report a small size, so that Dask does not count or spill twice what the worker holds anyway.
+# Report a small size, because Dask already counts the arrays of the blocks.
 sizeof.register(Group, lambda group: 1000)
 
 
 def _join_tiny(blocks: Iterator[RowBlock]) -> Iterator[RowBlock]:
-    """Join runs of tiny blocks: a kernel call costs as much as 100 rows."""
+    """Join consecutive tiny blocks, because a kernel call costs as much as 100 rows."""
     tiny: list[RowBlock] = []
     n_tiny = 0
     for rows in blocks:

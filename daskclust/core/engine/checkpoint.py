@@ -3,7 +3,7 @@
 A file contains the identity of the fit (:class:`Fingerprint`) and its parts: the finished parts,
 and the newest one.  The newest part is the state of a loop, or the complete stages of its
 initialization.  The identity consists of the version, the estimator, its parameters, a digest of
-initialization.  The identity consists of the version, the estimator, its parameters, a digest of
+the data, and labels, constraints and views.
 """
 
 from __future__ import annotations
@@ -87,6 +87,7 @@ class Fitted(Generic[S]):
     passes: int
 
 
+# Raised if a part of a checkpoint is missing, or does not match its state.
 class StateError(ValueError): ...
 
 
@@ -153,8 +154,8 @@ def unpack_state(
             )
             if lengths is None:
                 raise StateError(
-                    f"{name} is of dtype {value.dtype} and shape {value.shape}; expected {shape!r} "
-                    f"with {known}"
+                    f"{name} must be {shape!r} with {known}, got dtype {value.dtype} and shape "
+                    f"{value.shape}"
                 )
             known = lengths
         values[name] = value.item() if value.ndim == 0 else value
@@ -241,9 +242,9 @@ class Checkpoint:
         self._before: list[Packed] = []
         #: Complete stages of the initialization of this part, by name.
         self._stages: dict[str, Packed] = {}
-        #: Inode and time of the file after the last write, and whether another fit replaced it.
+        #: Inode and time of the file after the last write; True if another fit has replaced it.
         self._stamp: tuple[int, int] | None = None
-        self._taken = False
+        self._is_replaced = False
         self._meta = fingerprint.as_meta()
         if not self.path.parent.is_dir():
             raise CheckpointError(
@@ -255,24 +256,24 @@ class Checkpoint:
         """Return a checkpoint in the same file for the next part of a fit, after `ended`."""
         after = Checkpoint(self.path, self.fingerprint)
         after._before = [*self._before, _pack_loop(ended)]
-        after._stamp, after._taken = self._stamp, self._taken
+        after._stamp, after._is_replaced = self._stamp, self._is_replaced
         return after
 
     def load(self, kind: type, sizes: Mapping[str, int] | None = None) -> Fitted | None:
         """Return the stored loop of this part (finished if a next part exists), or None."""
         remove_stale(self.path)
-        if self._taken or not self.path.exists():
+        if self._is_replaced or not self.path.exists():
             return None
         meta, arrays = _read_checked(self.path)
-        self._check_kin(meta)
+        self._check_identity(meta)
         try:
-            return self._take(
+            return self._unpack_part(
                 meta["parts"], arrays, kind, {**self.fingerprint.sizes(), **(sizes or {})}
             )
         except (StateError, KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
             raise self.damaged(error) from error
 
-    def _check_kin(self, meta: Mapping[str, Any]) -> None:
+    def _check_identity(self, meta: Mapping[str, Any]) -> None:
         if meta["version"] != self._meta["version"]:
             raise CheckpointError(
                 f"{str(self.path)!r} was written by daskclust {meta['version']}, and this is "
@@ -294,7 +295,7 @@ class Checkpoint:
             f"{_REMEDY}"
         )
 
-    def _take(
+    def _unpack_part(
         self, parts: list[Any], arrays: Arrays, kind: type, sizes: Mapping[str, int]
     ) -> Fitted | None:
         index = len(self._before)
@@ -337,7 +338,7 @@ class Checkpoint:
 
     def _write(self, newest: Packed) -> None:
         self._check_writer()
-        if self._taken:
+        if self._is_replaced:
             return
         metas, arrays = _numbered([*self._before, newest])
         _write(self.path, {"format": _FORMAT, **self._meta, "parts": metas}, arrays)
@@ -345,14 +346,14 @@ class Checkpoint:
 
     def _check_writer(self) -> None:
         """Stop writing if another fit wrote the file; raise CheckpointError on the first write."""
-        if self._taken or _stamp_of(self.path) in (None, self._stamp):
+        if self._is_replaced or _stamp_of(self.path) in (None, self._stamp):
             return
         try:
-            self._check_kin(_read_checked(self.path)[0])
+            self._check_identity(_read_checked(self.path)[0])
         except CheckpointError as error:
             if not self.written:
                 raise
-            self._taken = True
+            self._is_replaced = True
             self.written = False
             warn(f"{error} This fit continues without a checkpoint.", DaskclustWarning)
 
@@ -406,7 +407,7 @@ def saves_stages() -> bool:
 
 @contextmanager
 def without_stages() -> Iterator[None]:
-    """Save no stages: a fit inside an initialization has names of stages that repeat."""
+    """Save no stages of a fit inside an initialization, because their names would repeat."""
     token = _STAGES.set(None)
     try:
         yield

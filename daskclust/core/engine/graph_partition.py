@@ -102,7 +102,7 @@ def graph_behind(array: Any) -> ArrayGraph:
     graph, inputs, leaves = needed(graph, keys)
     stored = [key for key in leaves if isinstance(_node_value(graph[key]), zarr.Array)]
     for key in _only_sliced(graph, inputs, stored):
-        # The chunk retries a failed read, so the array does not.
+        # The chunk retries a failed read, so the array need not retry it.
         graph[key] = StoredArray(_node_value(graph[key]), NEVER_AGAIN)
     for i, key in enumerate(keys):
         # A value may be another key: graphs of expression arrays end in such values.
@@ -175,7 +175,7 @@ def read_again(X: Any) -> Any:
 
 
 def seen_alike(X: Any) -> Any:
-    """Return a lazy array whose tasks compare their Zarr stores with those of the client.
+    """Return a lazy array whose tasks check that they see the same Zarr stores as the client.
 
     If a store is missing on a worker, or lacks chunks, Dask and xarray return fill values without
     an error.

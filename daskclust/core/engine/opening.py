@@ -68,7 +68,8 @@ from daskclust.core.storage.retry import Retries
 from daskclust.core.warn import warn
 from daskclust.exceptions import ChunkError, PerformanceWarning
 
-#: Number of groups per thread for input that is read in each pass: evens out slow reads.
+#: Number of groups per thread for input that is read in each pass.  More than one group balances
+#: slow reads.
 _LAZY_GROUPS = 2
 #: Maximum bytes of persisted chunks that one task reads, and minimum number of such tasks per
 #: thread. Each task costs client and scheduler one or two milliseconds.
@@ -152,7 +153,7 @@ def _aligned_weight(weight: Any, lengths: tuple[int, ...]) -> Any:
     return weight.map_blocks(np.asanyarray, dtype=weight.dtype, chunks=(lengths,))
 
 
-def _is_kept(n_bytes: float, keepable: float, every_pass_sends: bool) -> bool:
+def _is_persisted(n_bytes: float, keepable: float, every_pass_sends: bool) -> bool:
     setting = dask.config.get("daskclust.persist")
     if isinstance(setting, bool):
         return setting
@@ -183,7 +184,7 @@ def forecast(
     """Return what :func:`open_rows` would decide for workers of one thread and `limit` bytes."""
     n_bytes = float(shape[0]) * shape[1] * dtype.itemsize
     free = min(n_workers * limit, psutil.virtual_memory().available)
-    kept = _is_kept(n_bytes, spare_memory(free), False)
+    kept = _is_persisted(n_bytes, spare_memory(free), False)
     worker = planned(limit, n_bytes / n_workers if kept else 0)
     tile = tile_bytes(dtype, block_rows, shape[1])
     need, _ = bytes_at_once(block_rows, shape[1], dtype.itemsize, tile, read)
@@ -254,7 +255,7 @@ def _load_pack(chunks: list[Any]) -> list[Any]:
     return [chunk.load() if isinstance(chunk, LazyChunk) else chunk for chunk in chunks]
 
 
-def _kept_packs(chunks: Sequence[Any], packs: list[list[int]], client: Any) -> list[Any]:
+def _persisted_packs(chunks: Sequence[Any], packs: list[list[int]], client: Any) -> list[Any]:
     token = uuid4().hex
     graph = {
         (f"daskclust-pack-{token}", i): task(partial(_load_pack, [chunks[j] for j in pack]))
@@ -280,7 +281,7 @@ def _bind_cluster(
 
     packs = [[i] for i in range(len(blocks))]
     futures, chunks = behind.futures, None
-    if futures is None and (behind.values is not None or _is_kept(n_bytes, keepable, False)):
+    if futures is None and (behind.values is not None or _is_persisted(n_bytes, keepable, False)):
         # The client's data go to the workers once, not in every pass.
         joined_packs = _pack(blocks, X.shape[1] * X.dtype.itemsize, sum(threads.values()))
         if 2 * len(joined_packs) <= len(packs):
@@ -288,13 +289,13 @@ def _bind_cluster(
         if chunks is None:
             futures = submit_graph(client, behind.whole(), behind.keys)
         else:
-            packs, futures = joined_packs, _kept_packs(chunks, joined_packs, client)
+            packs, futures = joined_packs, _persisted_packs(chunks, joined_packs, client)
     elif futures is None:
         chunks = cut(behind, compute)
     weights: list[Any] | None = None
     if weight is not None:
         with sending_once():
-            # The weights are always kept, whatever their size.
+            # Weights are small, so they are always persisted.
             weights = weight.futures or submit_graph(client, weight.whole(), weight.keys)
     largest = max((block.size for block in blocks), default=0)
     tile = tile_bytes(X.dtype, largest, X.shape[1])
@@ -310,7 +311,7 @@ def _bind_cluster(
     chunk_values: list[Any] = futures or list(chunks or ())
     if futures is not None:
         try:
-            _arrived(client, futures)
+            _wait_for_chunks(client, futures)
         except BaseException:
             if behind.futures is None:
                 discard(client, futures)
@@ -349,7 +350,7 @@ def _bind_cluster(
     return ClusterExecutor(worker_slots, groups, ranges, plan), keepable
 
 
-def _arrived(client: Any, futures: list[Any]) -> None:
+def _wait_for_chunks(client: Any, futures: list[Any]) -> None:
     """Wait until a cluster has computed the chunks; retry chunks whose tasks failed."""
     failed: list[Any] = []
 
@@ -416,7 +417,7 @@ def open_rows(X: Any, sample_weight: Any = None, *, n_clusters: int | None = Non
         # Other processes would receive the values again in every pass.
         sends = get is not dask.threaded.get
         keepable = spare_memory()
-        kept = behind.values is None and _is_kept(n_bytes, keepable, sends)
+        kept = behind.values is None and _is_persisted(n_bytes, keepable, sends)
         executor = _bind_local(blocks, behind, weight, get, kept)
     return OpenRows(executor, X.dtype, lengths, X.shape[1], keepable)
 

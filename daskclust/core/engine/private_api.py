@@ -253,7 +253,7 @@ def _token_of(graph: _NamedGraph) -> str:
 def compute_by(
     wait: Callable[[list[Any]], list[Any]], client: Any, collections: Sequence[Any]
 ) -> tuple[Any, ...]:
-    """Compute collections like ``dask.compute``, but get the values of futures from `wait`."""
+    """Compute collections like ``dask.compute``; `wait` returns the values of their futures."""
 
     def get(graph: Any, keys: Any, **options: Any) -> list[Any]:
         # `graph` may be an expression that becomes one; keys may be nested like the collections.
@@ -270,9 +270,10 @@ def compute_by(
 
 
 def hold_for_futures(obj: object) -> None:
-    """Keep an object of a graph that is being sent, until its pending futures are released.
+    """Keep an object alive until all futures that are pending now are released.
 
-    A persisted collection has futures in place of its graph, and the cluster may rerun its tasks.
+    The object is part of a graph that is being sent.  A persisted collection has futures in place
+    of its graph, so it does not refer to the object, but the cluster may rerun the tasks.
     """
     distributed = sys.modules.get("distributed")
     for client in list(distributed.Client._instances) if distributed else ():
@@ -318,7 +319,7 @@ def retry(client: Any, futures: Sequence[Any]) -> int:
     """
     keys = [future.key for future in futures]
 
-    async def again() -> int:
+    async def retry_on_scheduler() -> int:
         states = [
             client.futures.get(key)
             for key in await client.scheduler.retry(keys=keys, client=client.id)
@@ -328,7 +329,7 @@ def retry(client: Any, futures: Sequence[Any]) -> int:
             state.retry()
         return len(known_states)
 
-    return int(client.sync(again)) if keys else 0
+    return int(client.sync(retry_on_scheduler)) if keys else 0
 
 
 def worker_infos(client: Any) -> dict[str, WorkerInfo]:

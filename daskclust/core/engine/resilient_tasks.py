@@ -99,10 +99,10 @@ def by_location(
         blocks_of.setdefault(next(iter(holders)), []).append(block)
     even_out(blocks_of, threads)
     groups: list[tuple[str | None, list[Block]]] = []
-    for worker, held in blocks_of.items():
+    for worker, own_blocks in blocks_of.items():
         n_groups = threads.get(worker, 1) if worker is not None else 1
-        held = sorted(held, key=lambda block: block.start)
-        groups.extend((worker, part) for part in deal_out(held, max(1, n_groups)))
+        own_blocks = sorted(own_blocks, key=lambda block: block.start)
+        groups.extend((worker, part) for part in deal_out(own_blocks, max(1, n_groups)))
     return sorted(groups, key=lambda part: part[1][0].start)
 
 
@@ -141,8 +141,8 @@ class Task:
         self.future = client.submit(
             self.function,
             *arguments,
-            # All tasks of a name form one task group: for each task that arrives, the scheduler
-            # checks all groups that it knows, to see whether it is idle.
+            # All tasks of a name form one task group.  Few groups are faster, because the scheduler
+            # checks all groups for each new task.
             key=(f"daskclust-{self.name}", uuid4().hex),
             workers=None if self.address is None else [self.address],
             allow_other_workers=self.address is not None,
@@ -174,7 +174,10 @@ class Task:
             self.future.result()
 
     def renew(self, client: Any, present: Mapping[str, int], renewed: set[Task]) -> bool:
-        """Resubmit what waits for a lost worker, inputs first; return True if this task was."""
+        """Submit again the tasks that wait for a lost worker, inputs first.
+
+        Return True if this task was submitted again.
+        """
         if self in renewed:
             return True
         if self.done:
@@ -206,9 +209,9 @@ class WorkerSlots:
 
     def settle(self, bound: Sequence[Task]) -> None:
         """Rebind groups to the workers of their slots, after workers have joined or left."""
-        now = time.monotonic()
-        if now - self._last_check > _CHECK_BEFORE_PASS:
-            self._last_check = now
+        time_now = time.monotonic()
+        if time_now - self._last_check > _CHECK_BEFORE_PASS:
+            self._last_check = time_now
             present = workers_of(self.client)
             if present and present != self._threads:
                 self._threads = present
@@ -308,9 +311,8 @@ def _gathering(client: Any, futures: Sequence[Any]) -> Future[list[Any]]:
 
 def _given_up(error: Any) -> bool:
     """Return True if the scheduler gave up a task because its workers were lost."""
-    return (
-        type(error).__name__ == "KilledWorker"
-    )  # checked by name, so that distributed is not imported
+    # Checked by name, so that distributed is not imported.
+    return type(error).__name__ == "KilledWorker"
 
 
 def _killed(futures: Sequence[Any]) -> list[Any]:
@@ -383,7 +385,7 @@ def _wait(
     waiting = wait_for(client, futures())
     wait: ClusterWait | None = None
     # Lost workers whose tasks have been submitted again.
-    noted: set[str] = set()
+    resubmitted: set[str] = set()
     while True:
         killed: Exception | None = None
         try:
@@ -405,9 +407,9 @@ def _wait(
             killed = error
         wait = ClusterWait(client, what) if wait is None else wait
         present = workers_of(client)
-        wait.there(present)
+        wait.register_workers(present)
         done = n_done()
-        wait.progressed(done)
+        wait.register_progress(done)
         advance(what, done, n_tasks, time.monotonic() - began)
         if killed is not None:
             # The limit on lost workers is decided here, not by the setting of the scheduler.
@@ -421,11 +423,11 @@ def _wait(
         wait.check(present)
         if not present:
             continue
-        noted -= present.keys()
-        gone = lost(present) - noted
-        if gone and renew is not None:
-            noted |= gone
-            wait.lost(gone)
+        resubmitted -= present.keys()
+        newly_lost = lost(present) - resubmitted
+        if newly_lost and renew is not None:
+            resubmitted |= newly_lost
+            wait.lost(newly_lost)
             renew(present)
             waiting = wait_for(client, futures())
 

@@ -30,9 +30,10 @@ def threads_pay(n_rows: int, n_columns: int, n_clusters: int | None = None) -> b
 
 
 def cpu_threads() -> int:
-    """Return the threads for NumPy input: ``daskclust.num-threads``, ``OMP_NUM_THREADS`` or cores.
+    """Return the number of threads for NumPy input.
 
-    A nanny sets the second one to 1, so that a fit inside a Dask worker does not multiply threads.
+    This is ``daskclust.num-threads``, else ``OMP_NUM_THREADS``, else the number of cores.  A nanny
+    sets ``OMP_NUM_THREADS`` to 1, so a fit inside a Dask worker uses one thread.
     """
     configured = dask.config.get("daskclust.num-threads", None)
     if configured is None:
@@ -78,7 +79,7 @@ class _Calls:
                 self.close()
 
     def close(self) -> None:
-        """Let no further call start; late helpers refer to nothing but this object."""
+        """Start no further call.  Helpers that start late refer to this object only."""
         with self._lock:
             self._calls = ()
 
@@ -121,6 +122,6 @@ def side_by_side(calls: Sequence[Callable[[], T]]) -> list[T]:
         first = min(shared.errors, key=lambda i: (isinstance(shared.errors[i], Exception), i))
         raise shared.errors[first]
     finally:
-        # The frames of the error refer to these, and thereby to arrays.
+        # The frames of the error refer to errors and results, and thereby to arrays.
         shared.errors.clear()
         results.clear()

@@ -25,10 +25,10 @@ TOTALS = np.dtype(
     ]
 )
 
-#: Relative rounding error of single values that are computed again, for example on another
-#: processor or with another number of threads; in single precision, because most rows come from it.
+#: Relative rounding error of a value that is computed again, for example on another processor or
+#: with another number of threads.  It is that of single precision, which most data have.
 _ROUNDING = 64 * float(np.finfo(np.float32).eps)
-#: Relative rounding error that all values of a block may share, by the size of the type in bytes.
+#: Relative rounding error that all values of a block may have in common, by bytes per value.
 _BIAS = {4: 4 * float(np.finfo(np.float32).eps), 8: 1e-9}
 
 

@@ -86,8 +86,8 @@ _ENDED = ("closing", "closed")
 def workers_of(client: Any) -> dict[str, int]:
     """Return the threads of each worker, by address.
 
-    A missing answer of the scheduler is waited for while the connection exists, as long as for
-    workers.
+    If the scheduler does not answer, wait while the connection exists, for at most
+    ``daskclust.worker-timeout``.
     """
     if client.status in _ENDED:
         raise scheduler_lost(client)
@@ -187,27 +187,27 @@ class ClusterWait:
             )
         return None
 
-    def progressed(self, done: int) -> None:
+    def register_progress(self, done: int) -> None:
         if done > self._best:
             self._best, self._losses = done, 0
             self._last_request = time.monotonic()
 
-    def there(self, present: Mapping[str, int]) -> None:
+    def register_workers(self, present: Mapping[str, int]) -> None:
         """Register the current workers: a worker that is lost again counts again."""
         self._counted.difference_update(present)
 
-    def lost(self, gone: set[str]) -> None:
+    def lost(self, lost_workers: set[str]) -> None:
         """Count lost workers; raise ClusterError after too many losses without a finished task."""
-        fresh = gone - self._counted
-        self._counted |= fresh
-        if not fresh:
+        newly_lost = lost_workers - self._counted
+        self._counted |= newly_lost
+        if not newly_lost:
             return
         self._losses += 1
         if self._losses > _LOSSES:
             raise workers_die(
                 self._what,
                 f"Workers were lost {self._losses} times in a row (most recently "
-                f"{', '.join(sorted(fresh))}), and no task finished in between.",
+                f"{', '.join(sorted(newly_lost))}), and no task finished in between.",
             )
 
     def killed(self, error: Any) -> None:

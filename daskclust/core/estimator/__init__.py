@@ -1,1 +1,1 @@
-"""Common to all estimators: checks of their input, labels, seeds, spaces and results."""
+"""Code that all estimators share: checks of input, labels, seeds, metrics and the fit."""

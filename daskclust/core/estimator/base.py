@@ -53,8 +53,8 @@ def map_new_rows(
 ) -> Any:
     """Apply a function to new rows of a fitted model; default dtype: the working precision.
 
-    With `derive`, which makes the results from those of the function, calls for the same X share
-    the function's tasks.
+    `derive` computes the results from those of the function.  Calls with `derive` for the same X
+    share the tasks of the function.
     """
     X = check_rows(model, X, reset=False)
     working = working_dtype(X.dtype)

@@ -139,7 +139,7 @@ def iterate(problem: Problem, name: str, checkpoint: Checkpoint | None = None) -
             "and checkpoint to resume it."
         )
         if isinstance(error, ClusterError | ReadError):
-            # The user cannot prevent these errors, so the remedy is part of the message.
+            # Users of a cluster often see only the message, so the hint is part of it.
             raise type(error)(f"{error} {resume_hint}") from error
         error.add_note(resume_hint)
         raise
@@ -169,7 +169,7 @@ class FirstPass:
 
 @dataclass(frozen=True)
 class OpenData:
-    """Data after the first pass: lazy results refer to X, `rows` are in the space of the passes."""
+    """Data after the first pass; `X` is the input, and `rows` are in the space of the metric."""
 
     X: Any
     rows: Rows
@@ -180,7 +180,7 @@ class OpenData:
 
 
 class DataAlone:
-    """Part of a problem whose checkpoint is identified by the data and the parameters."""
+    """Base class of problems whose checkpoint is identified by data and parameters alone."""
 
     @property
     def sizes(self) -> Mapping[str, int]:
@@ -231,8 +231,8 @@ class FitPredict(Checked):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-        Labels, if ``fit`` of the estimator uses labels.
-            Labels, if ``fit`` of the estimator takes some.
+        y : optional
+            Labels, if ``fit`` of the estimator uses labels.
         **params
             Other arguments of ``fit``, such as ``sample_weight``.
 

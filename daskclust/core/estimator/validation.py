@@ -303,8 +303,8 @@ def _check_dask(X: Any) -> Any:
     return X
 
 
-#: Types that are kept; other types are converted to float64.
-_KEPT = [np.float64, np.float32, np.float16, np.int8, np.uint8, np.int16, np.uint16]
+#: Types that are not converted; other types are converted to float64.
+_SUPPORTED_TYPES = [np.float64, np.float32, np.float16, np.int8, np.uint8, np.int16, np.uint16]
 
 #: Attributes of an estimator that describe its cube: the description, and the scaling.
 _SCENE = "_cube_data"
@@ -397,7 +397,7 @@ def check_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
         )
     try:
         return validate_data(
-            estimator, data, reset=reset, dtype=_KEPT, order="C", ensure_all_finite=False
+            estimator, data, reset=reset, dtype=_SUPPORTED_TYPES, order="C", ensure_all_finite=False
         )
     except (TypeError, ValueError) as error:
         fault = column_at_fault(table)
@@ -578,12 +578,13 @@ def check_values(survey: Survey, names: Any = None) -> None:
 
 def check_survey(
     survey: Survey,
-    said: str | None = "they are ignored, and their label is -1",
+    treatment: str | None = "they are ignored, and their label is -1",
     names: Any = None,
 ) -> None:
     """Raise ValueError for data that no fit can use, such as columns without values.
 
-    Warn about rows without values; `said` is what happens to them, or None for no warning.
+    Warn about rows without values.  `treatment` says in the warning how such rows are treated; None
+    for no warning.
     """
     check_values(survey, names)
     if survey.weight <= 0:
@@ -598,10 +599,10 @@ def check_survey(
                 f"Each column of X must contain values, but column {columns[0]} contains only NaN. "
                 f"Drop the columns {', '.join(columns)}."
             )
-        if survey.n_unobserved and said is not None:
+        if survey.n_unobserved and treatment is not None:
             warn(
                 f"{survey.n_unobserved} row(s) of X have no values (the first is row "
-                f"{survey.first_unobserved}): {said}.",
+                f"{survey.first_unobserved}): {treatment}.",
                 MissingValuesWarning,
             )
     # Means are rounded to multiples of a step, which may be too coarse relative to the spread.

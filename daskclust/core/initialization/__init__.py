@@ -1,1 +1,1 @@
-"""Starting centers: sampled or deterministic; and the cost of a cluster."""
+"""Initialization of centers, and the suggested price of a cluster for DP-means."""

@@ -38,7 +38,7 @@ class _Drawn:
 
 @dataclass
 class Candidates:
-    """Candidates (m_r, p) of all restarts; the first ones are given, the others are drawn."""
+    """Candidates (m_r, p) of all restarts: known points, followed by drawn rows."""
 
     problem: Initialization
     points: list[Floats]
@@ -106,8 +106,9 @@ class Candidates:
     def choose(self) -> list[Floats]:
         """Choose centers by the weight of the rows that candidates attract; one pass.
 
-        A sample of the rows may be used.  Candidates are not averaged: the mean of a few candidates
-        is nearer to any row than the candidates are.
+        If there are many rows, a sample of them is weighed.  The centers are candidates and not
+        means of candidates, because the mean of a few candidates is nearer to any row than each of
+        them.
         """
         problem = self.problem
         n_rows_used = max(_WEIGHED_ROWS, _WEIGHED_EACH * max(len(c) for c in self.points))

@@ -1,4 +1,4 @@
-"""Initializations without random numbers: maximin, DKM++ and ROBIN, and a cost for new clusters.
+"""Initializations without random numbers: maximin, DKM++ and ROBIN, and the price of a cluster.
 
 DKM++ and ROBIN use all pairs of rows, or of a uniform sample of ``daskclust.init-rows`` rows.
 """
@@ -37,7 +37,10 @@ def row_budget(n_clusters: int) -> int:
 
 
 def density_picks(n_clusters: int, n_rows: float) -> int:
-    """Return how many rows the first pass draws: 0 if all are used; ``n_rows`` may be NaN."""
+    """Return the number of rows that the first pass draws: 0 if all rows are compared.
+
+    `n_rows` is NaN if it is not known yet.
+    """
     budget = row_budget(n_clusters)
     return 0 if n_rows <= budget else budget
 
@@ -54,9 +57,10 @@ def _rows_to_compare(rows: Rows, survey: Survey, k: int) -> tuple[Floats, Floats
 
 
 def density_centers(rows: Rows, survey: Survey, init: str, k: int) -> Floats:
-    """Choose at most k rows by the density around them, or fewer if fewer are distinct.
+    """Return at most k rows that are chosen by their local density.
 
-    One more pass if all rows are used, otherwise none; the time is O(budget^2 p).
+    There are fewer than k rows if fewer rows are distinct.  This takes one pass if all rows are
+    compared, and otherwise none.  The time is O(m^2 p) for m compared rows.
     """
     x, weight = _rows_to_compare(rows, survey, k)
     if rows.n_rows > row_budget(k):
@@ -78,7 +82,7 @@ def _distances_to(x: Floats, row: int) -> Floats:
 def dkm_rows(x: Floats, weight: Floats, k: int) -> NDArray[np.intp]:
     """Choose the densest row, then the rows with the largest density times distance (DKM++).
 
-    At most k rows, in the order of choice; ties go to the lowest row.
+    Return at most k rows, in the order of choice.  Of equal rows, the lowest number is chosen.
     """
     densities = local_densities(x, weight)
     low, high = densities.density.min(), densities.density.max()
@@ -101,9 +105,10 @@ def dkm_rows(x: Floats, weight: Floats, k: int) -> NDArray[np.intp]:
 def robin_rows(x: Floats, weight: Floats, k: int) -> NDArray[np.intp]:
     """Choose distant rows that are not outliers (ROBIN).
 
-    Each is the row farthest from the chosen rows, the first one from the mean.  Candidates are rows
-    whose local outlier factor is within 0.05 of 1; if there are none, rows with a factor below
-    1.05; then all rows.  Returns at most k rows, ascending; ties go to the lowest row.
+    The first row is the candidate farthest from the mean.  Each further row is the candidate
+    farthest from the chosen rows.  Candidates are the rows whose local outlier factor is within
+    0.05 of 1.  If no such row is left, they are the rows with a factor below 1.05, and then all
+    rows.  Return at most k rows, ascending.  Of equal rows, the lowest number is chosen.
     """
     factors = local_outlier_factors(x, weight)
     low, high = _INLIER
@@ -129,9 +134,9 @@ def maximin_centers(
 ) -> Floats:
     """Choose the row of the largest norm, then repeatedly the row farthest from the chosen rows.
 
-    `missing` (p,) replaces missing values of chosen rows; None if there are none.  Takes k passes,
-    each of which compares rows with one more center.  If they fit, 8 bytes per row are kept between
-    passes.  Returns fewer than k rows if there are fewer distinct rows.
+    `missing` (p,) replaces missing values of chosen rows; None if all values are observed.  There
+    are k passes, and each pass compares the rows with one more center.  If memory suffices, a cache
+    of 8 bytes per row saves earlier comparisons.  Return fewer than k rows if fewer are distinct.
 
     Katsavounidis, I., Kuo, C.-C., Zhang, Z. (1994). A new initialization technique for generalized
     Lloyd iteration. IEEE Signal Processing Letters 1.
@@ -161,10 +166,10 @@ def _search(rows: Rows) -> Reduction:
 
 
 def farthest_first_delta(rows: Rows, mean: Floats, n_clusters: int) -> float:
-    """Return the squared distance of row ``n_clusters`` in farthest-first order, or 0.
+    """Return the price of a cluster for DP-means with about `n_clusters` clusters.
 
-    ``n_clusters`` passes.  If they fit, 8 bytes per row are kept; otherwise all points are
-    compared.
+    This is the squared distance of row number `n_clusters` in farthest-first order to the rows
+    before it, or 0 if fewer rows are distinct.  It takes `n_clusters` passes.
     """
     search, points, carry, delta = _search(rows), mean[None], Carry(), 0.0
     for _ in range(n_clusters):

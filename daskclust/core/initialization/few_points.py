@@ -68,7 +68,7 @@ def _used_points(points: Floats, mass: Floats, k: int) -> tuple[Floats, Floats] 
 
 
 def _first_points(points: Floats, mass: Floats, k: int) -> Floats:
-    """Return at most k points, if at most k have weight: these come first."""
+    """Return at most k points, those with a positive weight first."""
     if len(points) <= k:
         return points
     # Points without rows are still better than repeated points.

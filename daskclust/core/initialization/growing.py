@@ -40,7 +40,7 @@ from daskclust.core.kernels.draws import (
 )
 from daskclust.core.reduction import ASSIGN, CenterSets
 
-#: Squared shift, as a fraction of the squared standard error of the means, that counts as noise.
+#: Maximum squared shift that counts as noise, as a fraction of the squared standard error.
 _SHARE = 0.1
 #: Iterations on a part before the first one with momentum: most parts take few iterations.
 _PLAIN = 2
@@ -189,7 +189,10 @@ def _principal(z: Array, weight: Floats, n: int, seed: int) -> Array:
 def _greedy_sets(
     points: Array, mass: Floats, k: int, seed: int, n_sets: int, n_draws_each: int, n_first: int = 0
 ) -> list[NDArray[np.intp]]:
-    """Draw sets of k positions by greedy k-means++; every second set has the first points."""
+    """Draw sets of k positions by greedy k-means++.
+
+    Sets 0, 2, ... start with the first `n_first` points.
+    """
     streams = [np.random.default_rng([seed, _OF_TRIES, t]) for t in range(n_sets)]
     firsts = [0 if t % 2 else n_first for t in range(n_sets)]
     if points.shape[1] >= NARROW:

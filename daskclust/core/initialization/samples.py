@@ -1,4 +1,4 @@
-"""Samples of the rows on which initial centers are found, and how large they are."""
+"""Samples of the rows on which initial centers are found, and the sizes of these samples."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ _ROWS, _ROWS_EACH = 2**16, 256
 _FIRST, _FIRST_EACH = 2**12, 10
 #: Rows per cluster on which centers are sought before parts grow.
 _TRIED_EACH = 256
-#: Minimum number of rows from which the farthest rows are measured.
+#: Minimum number of sampled rows from which the distances of the farthest rows are measured.
 _USUAL = 16
 #: ``k p`` from which the cost of an initialization is counted in passes over all rows.
 _LARGE = 2**14
-#: If ``k p`` is large: rows per cluster that iterations on a sample need, maximum number of rows
-#: from which the farthest rows are measured, and maximum number of farthest rows.
+#: Limits for large ``k p``: minimum number of sampled rows per cluster for iterations on a sample,
+#: maximum number of sampled rows from which the distances of the farthest rows are measured, and
+#: maximum number of farthest rows.
 _GROWN_EACH, _LARGE_USUAL, _LARGE_FAR = 64, 256, 1024
 #: Multiplications of an iteration on all rows that is cheap in any case.
 _CHEAP = 2**31
@@ -58,7 +59,7 @@ def tried_rows(k: int) -> int:
 
 
 def _n_fitting(rows: Rows) -> int:
-    """Return the number of rows that fit the client."""
+    """Return the maximum number of rows of a sample in the memory of the client."""
     return _BYTES // (max(1, rows.n_features) * rows.dtype.itemsize)
 
 
@@ -100,10 +101,10 @@ def grows(rows: Rows, k: int) -> bool:
 
 @dataclass(frozen=True)
 class Sample:
-    """The `n_far` farthest rows, which stand for themselves, and a sample of the others.
+    """The `n_far` farthest rows, followed by a uniform sample of all other rows.
 
-    The sample is uniform and in random order, so its first rows are a smaller sample.  `weight`
-    is positive, `total` is the weight of all rows but the farthest, `n_rows` their number.
+    The sampled rows are in random order, so the first of them are a smaller sample.  `weight` (m,)
+    is positive. `total`: weight of all rows except the farthest rows. `n_rows`: number of all rows.
     """
 
     rows: Annotated[Array, "f4|f m p"]
@@ -123,9 +124,10 @@ class Sample:
         return float(drawn.sum() ** 2 / (drawn**2).sum()) if len(drawn) else 0.0
 
     def part(self, count: int) -> tuple[Array, Floats, float]:
-        """Return the farthest rows and `count` sampled ones (a view), and weights that sum to all.
+        """Return the farthest rows and `count` sampled rows (a view), and their weights.
 
-        The third value is the squared weight of the sampled rows divided by their weight.
+        The weights of the sampled rows are scaled to the weight of all rows that they represent.
+        The third value is the sum of the squares of the scaled weights, divided by their sum.
         """
         end = self.n_far + count
         weights = self.weight[:end].copy()
@@ -137,7 +139,7 @@ class Sample:
 
 
 def _distinct(x: Array, weight: Floats) -> tuple[NDArray[np.intp], Floats]:
-    """Return the first of each set of equal rows, sorted by values, and the weights of the sets.
+    """Merge equal rows: return the first row of each set, sorted by values, and the set's weight.
 
     The order depends only on the values, so an integer weight gives the same result as repetition.
     """

@@ -16,9 +16,10 @@ from daskclust.core.reduction import FARTHEST, Clusters, ClusterStatistics, Fart
 MOMENTUM = 0.9
 #: Iterations before the first one with momentum.
 PLAIN_ITERATIONS = 3
-#: Number of farthest rows requested per empty cluster: some rows may be unusable.
+#: Number of farthest rows requested per empty cluster, because some of them may be equal, or the
+#: only row of a cluster.
 _SPARE = 4
-#: Number of farthest rows above which no more are requested, if most of them are equal.
+#: Maximum number of farthest rows that are requested, even if most of them are equal.
 _MOST_FAR = 2**14
 
 #: A row, its weight and its cluster.
@@ -35,8 +36,8 @@ def relocate_empty(
 ) -> Clusters:
     """Give the rows farthest from their centers to the empty clusters; usually one pass.
 
-    `centers` (k, p) are the centers of the assignment, and `clusters` its statistics.  Ties go by
-    row number.  A cluster stays empty if every row is on its center.
+    `centers` (k, p) are the centers of the assignment, and `clusters` its statistics.  Of equally
+    far rows, the lowest number comes first.  A cluster stays empty if all rows equal their centers.
     """
     n_empty = int((clusters.counts <= 0).sum())
     missing = clusters.masses is not None
@@ -91,14 +92,16 @@ def found_clusters(clusters: Clusters, founders: Iterable[Founder], centers: Flo
 class LloydStep:
     """Update rule of the centers, with momentum.
 
-    With momentum b, rows are assigned to ``y = m + b (m - m')``, where m are the means of the last
-    iteration and m' those of the iteration before (Nesterov's method; one step of Lloyd's algorithm
-    is a step of gradient descent).  If the means turn back against their last move, momentum
-    restarts (O'Donoghue and Candes).  Only the points of the next assignment differ from the means.
-    The final centers are means, and a fit has converged when the points differ from their means by
-    at most the tolerance.  Near a fixed point a plain iteration multiplies errors by eigenvalues e
-    in [0, 1).  An iteration with momentum multiplies them by ``sqrt(b e)`` if e is below ``4 b / (1
-    + b)^2``: slow directions gain, fast ones lose.  Inertia may rise for some iterations.
+    A step of Lloyd's algorithm is a step of gradient descent, so Nesterov's method [1]_ applies.
+    With the momentum coefficient b, rows are assigned to the points ``y = m + b (m - m')``.  Here m
+    are the means of the last iteration, and m' are the means of the iteration before.  If the means
+    move back against their last shift, momentum restarts [2]_.  The final centers are means.  A fit
+    has converged when the points differ from their means by at most the tolerance.
+
+    Near a fixed point, a plain iteration multiplies errors by eigenvalues e in [0, 1).  An
+    iteration with momentum multiplies them by ``sqrt(b e)`` if e is below ``4 b / (1 + b)^2``.  So
+    slow directions converge faster, and fast directions slower.  Inertia may rise in some
+    iterations.
 
     Parameters
     ----------
@@ -132,9 +135,9 @@ class LloydStep:
     ) -> tuple[Floats, Floats, Floats]:
         """Return the means and weights of assigned set number `i`, and the origin of momentum.
 
-        `points` (k, p) are the points to which rows were assigned, `before` (k, p) the means of the
-        iteration before.  The origin of momentum is `before`.  It is the new means if these turn
-        back, and for clusters that were empty and are refilled.
+        `points` (k, p) are the points to which rows were assigned, and `before` (k, p) the means of
+        the iteration before.  The origin of momentum is `before`, with two exceptions.  It is the
+        new means if these move back, and for clusters that were empty.
         """
         refilled = clusters = stats.of(i)
         if (clusters.counts <= 0).any():
