@@ -171,7 +171,7 @@ def test_bands_by_number_and_wavelength(text: str, kept: list[int]) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("x", "no band"),
+        ("x", "must be a band"),
         ("4", "below 4"),
         ("3-1", "ends before"),
         ("1.5", "wavelengths need a unit"),

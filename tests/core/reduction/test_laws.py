@@ -185,7 +185,9 @@ def farthest_first_states(rng, x):
 @law(SURVEY)
 def survey_states(rng, x):
     def moments(survey):
-        return survey.weight, survey.mean, survey.variance, survey.low, survey.high
+        # The variance of equal values is rounding of the squares of their mean.
+        variance = np.stack([survey.variance, survey.mean**2])
+        return survey.weight, survey.mean, variance, survey.low, survey.high
 
     n, p = x.shape
     rows = np.sort(rng.choice(n, rng.integers(0, n + 1), replace=False))
@@ -389,7 +391,8 @@ def partial_survey_states(rng, x):
 
     def moments(survey):
         # Not the classes: labels are of row numbers, which repetition moves.
-        found = survey.weight, survey.mean, survey.variance, survey.low, survey.high
+        variance = np.stack([survey.variance, survey.mean**2])
+        found = survey.weight, survey.mean, variance, survey.low, survey.high
         return *found, survey.observed, survey.informed
 
     return states, moments
