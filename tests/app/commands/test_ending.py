@@ -131,7 +131,7 @@ def test_a_signal_ends_a_fit_and_the_same_command_goes_on(
     # A fit that is interrupted lasts a while; one that is waited for need not.
     n_init = {"iterating": 20, "writing": 2}[moment]
     run = Command(*job(scene, "--local", "1", n_init=n_init), cwd=tmp_path)
-    run.wait_for({"iterating": "KMeans ...", "writing": "Label map ..."}[moment])
+    run.wait_for({"iterating": "KMeans ...", "writing": "Maps ..."}[moment])
     if moment == "iterating":
         deadline = time.monotonic() + 300
         while not list(tmp_path.glob(".*.checkpoint.npz")) and time.monotonic() < deadline:
@@ -211,7 +211,7 @@ def test_a_killed_run_leaves_nothing_after_the_next(
 ) -> None:
     words = job(scene, "--model", "m.zarr", "--report", "r.html", n_init=2)
     run = Command(*words, "--local", "1", cwd=tmp_path)
-    run.wait_for("Label map: ")
+    run.wait_for("Maps: ")
     run.process.kill()
     run.finish()
     # What an earlier kill, and another job for the same output, have left.
