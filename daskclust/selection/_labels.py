@@ -358,7 +358,7 @@ def gain_of(questions: Questions) -> ExpectedGain:
     """Return the expected gain of suggestions that were made with a model."""
     cells, table = questions.cells, questions.cells.table
     graph = normalized(table.near.matrix(len(cells.nodes)))
-    moves = influence(graph, cells.place(cells.labeled), questions.places)
+    moves = influence(graph, cells.cells_of(cells.labeled), questions.places)
     probabilities = shares(table.uncertainties[:, DOUBTS:])
     outcome = foresee(probabilities, table.counts, questions.places, moves, _DRAWS, questions.seed)
     total = table.counts.sum()

@@ -136,7 +136,7 @@ def suggest_pairs(
     answers = Answers.of(
         constraints.component, constraints.pair_left[cannot], constraints.pair_right[cannot]
     )
-    points = _KnownPoints(cells, constraints.rows, z, cells.place(z), answers, askable)
+    points = _KnownPoints(cells, constraints.rows, z, cells.cells_of(z), answers, askable)
     suggested = _distinct_pairs(points, _pairs(points, int(n)), int(n))
     if len(suggested) < n:
         raise ValueError(

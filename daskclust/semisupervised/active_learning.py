@@ -47,10 +47,11 @@ def squared_to_nearest(points: Floats, others: Floats) -> Floats:
 def spread_out(points: Floats, mass: Floats, known: Floats, count: int) -> Ints:
     """Choose up to ``count`` points with a large mass, far from known points and from each other.
 
-    Farthest-first traversal with weights: the next point has the largest product of its mass and
-    its distance to the nearest known or chosen point.  (Squared distances would prefer outliers.)
-    Without known points, the point with the largest mass is first.  Points that equal known or
-    chosen points are last, by mass.  Points of mass 0 are never chosen.  Cost O((m + count) k q).
+    This is a farthest-first traversal with weights.  The next point has the largest product of its
+    mass and its distance to the nearest known or chosen point.  (Squared distances would prefer
+    outliers.)  Without known points, the first point is the one with the largest mass.  Points that
+    equal known or chosen points come last, ordered by mass.  Points of mass 0 are never chosen.
+    Cost O((m + count) k q).
     """
     remaining = np.asarray(mass, dtype=np.float64).copy()
     squares = squared_to_nearest(points, known)
@@ -169,21 +170,23 @@ def foresee(
     Cost O(draws n k c).
     """
     rng = np.random.default_rng(seed)
-    part = mass / mass.sum()
-    now, before = shares.argmax(axis=1), float(part @ shares.max(axis=1))
+    fractions = mass / mass.sum()
+    classes, certainty = shares.argmax(axis=1), float(fractions @ shares.max(axis=1))
     changed, gain = np.empty((2, draws, len(asked)))
     for d in range(draws):
         field = shares.copy()
         for j, (cell, move) in enumerate(zip(asked, moves, strict=True)):
-            believed = np.clip(field[cell], 0.0, None)
+            probabilities = np.clip(field[cell], 0.0, None)
             answer = np.zeros(shares.shape[1])
-            limit = rng.random() * believed.sum()
+            limit = rng.random() * probabilities.sum()
             answer[
-                np.searchsorted(np.cumsum(believed), limit, side="right").clip(0, len(answer) - 1)
+                np.searchsorted(np.cumsum(probabilities), limit, side="right").clip(
+                    0, len(answer) - 1
+                )
             ] = 1
             field += move[:, None] * (answer - field[cell])
-            changed[d, j] = part[field.argmax(axis=1) != now].sum()
-            gain[d, j] = part @ np.clip(field.max(axis=1), 0.0, 1.0) - before
+            changed[d, j] = fractions[field.argmax(axis=1) != classes].sum()
+            gain[d, j] = fractions @ np.clip(field.max(axis=1), 0.0, 1.0) - certainty
     return Foresight(changed, gain)
 
 
@@ -202,22 +205,22 @@ DOUBTS = 2
 
 @dataclass(frozen=True)
 class Doubt:
-    """Uncertainty of rows that workers compute.
+    """Function that returns the uncertainty of rows; it is sent to the workers.
 
-    Margins are computed with weights scaled to a sum of 1.  The sum of the weights, which depends
-    on few left-out labels, does not change classes.  With a large sum, questions would move from
-    regions without labels to the boundaries of known classes.
+    Margins are computed with weights scaled to a sum of 1.  The sum of the weights does not change
+    classes, and it is inaccurate, because it depends on few left-out labels.  With a large sum,
+    questions would move from regions without labels to the boundaries of known classes.
     """
 
     posterior: Posterior
 
     def __call__(self, x: Array) -> Floats:
-        """Return (n, 2 + c): 1 less the margin, 1 less the best probability, probabilities."""
+        """Return columns (n, 2 + c): 1 - margin, 1 - largest probability, and probabilities."""
         sharpness = float(self.posterior.weights.sum()) or 1.0
         even = replace(self.posterior, weights=self.posterior.weights / sharpness)(x)
         probabilities = sharpened(even, sharpness)
         if probabilities.shape[1] == 1:
-            # Other classes are unknown, so that all rows are equally uncertain.
+            # Other classes are unknown, so all rows are equally uncertain.
             return np.column_stack([np.ones(len(x)), np.zeros(len(x)), probabilities])
         return np.column_stack([1 - margins(even), 1 - probabilities.max(axis=1), probabilities])
 
@@ -250,9 +253,9 @@ class QuestionData:
             x, neighbors = self.cube.sample_pixels(count, seed, without=without)
             return SampleRows(x, np.ones(len(x)), neighbors)
         # Only the mask is read, as data of one column with the mask as weight.
-        kept = excluded.kept
+        included = excluded.included
         request = SurveyRequest(1, (seed,), count)
-        drawn = open_rows(kept[:, None], kept).reduce(SURVEY, request).picks[0]["row"]
+        drawn = open_rows(included[:, None], included).reduce(SURVEY, request).picks[0]["row"]
         return SampleRows(*self.rows.take(np.sort(drawn[drawn >= 0])))
 
     @property
@@ -281,16 +284,18 @@ class Cells:
     labeled: Floats
     table: CellTable
 
-    def place(self, points: Floats) -> Ints:
+    def cells_of(self, points: Floats) -> Ints:
+        """Return the cell of each point."""
         if not len(points):
             return np.empty(0, np.int64)
         return nearest_several(points, self.nodes, 1)[0][:, 0].astype(np.int64)
 
-    def _tellable(self) -> Floats:
+    def _answer_factors(self) -> Floats:
         """Return the factors (k,) of cells near questions without an answer.
 
-        A question without an answer makes an answer for its neighbors less likely.  The effect is
-        limited to neighbors: otherwise many such rows would prevent questions about whole classes.
+        If a question has no answer, questions about its neighbors are less likely to be answered.
+        The effect is limited to neighbors.  Otherwise, many questions without an answer would
+        prevent questions about complete classes.
         """
         if not len(self.table.skipped):
             return np.ones(len(self.nodes))
@@ -309,10 +314,10 @@ class Cells:
         cells = np.arange(len(self.nodes))
         asked_about = np.zeros(len(cells), bool)
         asked = np.concatenate([self.labeled, table.skipped])
-        asked_about[self.place(asked)] = True
+        asked_about[self.cells_of(asked)] = True
         candidates = np.where(asked_about & (table.drawn >= 0), table.drawn, table.medoids)
         mass = np.where(candidates >= 0, table.uncertainties[:, 0], 0.0)
-        picked = spread_out(self.nodes, mass * self._tellable(), self.labeled, count)
+        picked = spread_out(self.nodes, mass * self._answer_factors(), self.labeled, count)
         rows = np.concatenate([candidates[picked], table.anywhere])
         places = np.concatenate([cells[picked], table.anywhere_cells])
         _, first = np.unique(rows, return_index=True)
@@ -334,7 +339,7 @@ def open_for_questions(X: Any, model: LabelSpreading | None, exclude: Any = None
     if exclude is None:
         return QuestionData(open_rows(data), cube, model)
     excluded = read_excluded(exclude, data, cube)
-    return QuestionData(open_rows(data, excluded.kept), cube, model, excluded)
+    return QuestionData(open_rows(data, excluded.included), cube, model, excluded)
 
 
 def find_cells(

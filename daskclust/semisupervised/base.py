@@ -48,7 +48,7 @@ class BasePrototypes(FitPredict, Saveable, BaseEstimator):
     def _check_parameters(self) -> None:
         super()._check_parameters()
         if self.views != "auto":
-            # A cube takes all kinds; the data are not known yet.
+            # The data are not known yet, and a cube supports all kinds of views.
             check_views(self.views, is_cube=True)
 
     def _first_pass(self, data: Data, read: Any) -> FirstPass:
@@ -71,7 +71,7 @@ class BasePrototypes(FitPredict, Saveable, BaseEstimator):
         ``prototypes`` are the sets that the model uses.  ``facts`` are added to the last record of
         the history.
         """
-        # The rows do not count two passes over a cube: for the sample, and for the graph.
+        # `passes` does not include two passes over a cube: for the sample, and for the graph.
         passes = history[-1]["passes"] + (0 if problem.cube is None else 2)
         nodes = [len(own) + len(problem.extra) for own in prototypes]
         last = {**history[-1], "passes": passes, "nodes": nodes, **facts}

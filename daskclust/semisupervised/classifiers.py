@@ -66,8 +66,8 @@ def mixed(weights: tuple[float, float], spread: Floats, classifier: Floats) -> F
 class TreesAndLinear(ExtraTreesClassifier):
     """Extremely randomized trees and a logistic regression, mixed by their logarithms.
 
-    ``linear_share_`` is the weight of the regression; the trees have the rest of 1.  ``linear_`` is
-    the regression.
+    ``linear_share_`` is the weight of the regression ``linear_``, and ``1 - linear_share_`` is the
+    weight of the trees.
     """
 
     linear_share_: float = 0.5
@@ -123,7 +123,7 @@ class ClippedLinear:
 
     @classmethod
     def fit(cls, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        # Differences of the last digits do not matter.
+        # Convergence to the last digits is not needed.
         with one_blas_thread(), warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             scaler = StandardScaler().fit(X, sample_weight=sample_weight)
@@ -146,7 +146,7 @@ class ClippedLinear:
 
 
 class FittedClassifier(Protocol):
-    """The parts of a fitted classifier that predict; they travel to the workers."""
+    """The parts of a fitted classifier that predict; they are sent to the workers."""
 
     def predict_proba(self, X: Array) -> Floats:
         """Return the probabilities of the model's classes, (n, c)."""
@@ -172,7 +172,7 @@ class Trees:
         left = np.concatenate([tree.children_left for tree in trees])
         is_leaf = left < 0
         leaves = np.concatenate([tree.value[:, 0] for tree in trees])[is_leaf]
-        # Most leaves have one class: these share one row of shares for each class.
+        # Most leaves have one class.  All leaves of one class refer to the same row of shares.
         number = leaves.argmax(axis=1)
         is_mixed = np.count_nonzero(leaves, axis=1) > 1
         number[is_mixed] = len(columns) + np.arange(np.count_nonzero(is_mixed))
@@ -184,7 +184,7 @@ class Trees:
         children[is_leaf] = number[:, None]
         thresholds = np.concatenate([tree.threshold for tree in trees])
         single = thresholds.astype(np.float32)
-        # The largest number of single precision that is not above sends the same rows left.
+        # The largest float32 number that is at most the threshold gives the same decisions.
         above = single.astype(np.float64) > thresholds
         single[above] = np.nextafter(single[above], np.float32(-np.inf))
         features = np.concatenate([tree.feature for tree in trees])
@@ -383,7 +383,7 @@ CLASSIFIER: Entry = _SavedClassifier(
 def as_classifier(classifier: Any, seed: int, n_features: int) -> Any:
     """Return a classifier that is not fitted, with a seed for all its random states."""
     if isinstance(classifier, str):
-        # If few features are tried, most splits miss an important one among few.
+        # A split that tries few features often misses the important features.
         max_features = min(n_features, max(_TRIED_FEATURES, int(n_features**0.5)))
         return TreesAndLinear(_TREES, max_features=max_features, random_state=seed % 2**32)
     own = clone(classifier)
@@ -419,8 +419,8 @@ def fit_classifier(
             options["sample_weight"] = weight
         else:
             warn(
-                f"The fit of classifier={classifier!r} takes no sample_weight, so that all labeled "
-                "rows have the same weight in it. Use another one, such as 'trees'.",
+                f"classifier={classifier!r} does not support sample_weight, so all labeled rows "
+                "have the same weight in its fit. Use another classifier, such as 'trees'.",
                 ConstraintWarning,
             )
     has_trees = type(fitted) in _OF_TREES

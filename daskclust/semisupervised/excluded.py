@@ -13,25 +13,28 @@ from daskclust.core.estimator.validation import fetched
 
 @dataclass(frozen=True)
 class Excluded:
-    """Mask ``kept`` (n,) of rows that are not excluded, NumPy or lazy.
+    """Excluded rows, as masks that may be lazy.
 
-    ``pixels`` (y, x) is the mask of excluded pixels, if an image was passed.
+    ``included`` (n,) is True for rows that are not excluded.  ``pixels`` (y, x) is True for
+    excluded pixels, if an image was passed.
     """
 
-    kept: Any
+    included: Any
     pixels: Any = None
 
     def image(self, cube: Any) -> Any:
         """Return the mask (y, x) of excluded pixels of the cube."""
         if self.pixels is not None:
             return self.pixels
-        return cube.to_map(~self.kept, fill_value=1).astype(bool)
+        return cube.to_map(~self.included, fill_value=1).astype(bool)
 
 
 def read_excluded(exclude: Any, data: Any, cube: Any = None) -> Excluded:
-    """Read a mask of the rows of `data`, row numbers, or an image for a cube; lazy masks stay lazy.
+    """Read excluded rows: a mask of the rows of `data`, row numbers, or an image for a cube.
 
-    >>> read_excluded([0, 2], np.zeros((4, 1))).kept.tolist()
+    Lazy masks of lazy data stay lazy.
+
+    >>> read_excluded([0, 2], np.zeros((4, 1))).included.tolist()
     [False, True, False, True]
     """
     if cube is not None and getattr(exclude, "ndim", None) != 1:

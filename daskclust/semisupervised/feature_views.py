@@ -101,8 +101,8 @@ class MixtureFill:
 class KernelCoordinates:
     """Coordinates of rows under the kernel of :class:`PCKID`.
 
-    Rows become ``(x - center) * scale``.  The mixtures have D components in all, of models with
-    these ``sizes``; ``basis`` (D, d) turns posteriors into coordinates.
+    Rows are scaled to ``(x - center) * scale``.  The mixtures have ``sizes`` components, D in
+    total.  ``basis`` (D, d) maps posteriors to coordinates.
     """
 
     center: Floats
@@ -143,7 +143,7 @@ class View:
         return project_rows(rows, self.kind in _UNIT_VIEWS, self.center, self.matrix)
 
     def restore(self, z: Floats) -> Floats:
-        """Return points of the view as rows; NaN for ``"pckid"``, whose points are no rows."""
+        """Return points of the view as rows; NaN for ``"pckid"``, where points are not rows."""
         if isinstance(self.completion, KernelCoordinates):
             return np.full((len(z), len(self.completion.center)), np.nan)
         rows: Floats = self.center + z @ np.linalg.pinv(self.matrix)
@@ -165,7 +165,7 @@ class View:
 
 @dataclass(frozen=True)
 class Space:
-    """One view, or several views side by side; travels to the workers."""
+    """One view, or several views side by side; it is sent to the workers."""
 
     views: tuple[View, ...]
 
@@ -178,7 +178,7 @@ class Space:
         return sum(view.matrix.shape[1] for view in self.views)
 
     def __call__(self, x: Array) -> Floats:
-        """Return the rows in the space, (n, n_dimensions): equal bits in any block."""
+        """Return the rows in the space (n, n_dimensions); the bits do not depend on blocks."""
         parts = [view(x) for view in self.views]
         return parts[0] if len(parts) == 1 else np.hstack(parts)
 
@@ -190,7 +190,7 @@ class Space:
         return [Space((view,)) for view in self.views]
 
     def check(self, n_features: int, *nodes: Floats) -> None:
-        """Raise ValueError unless views and nodes have as many columns as each other needs."""
+        """Raise ValueError unless the numbers of columns of views and nodes agree."""
         for view in self.views:
             view.check(n_features)
         for points in nodes:
@@ -291,8 +291,8 @@ def _components(scatter: Floats, mean: Floats) -> Floats:
 def _scale(x: Array, spread: Floats) -> Floats:
     """Return factors of the features, 0 for constant ones.
 
-    The unit is the standard deviation, or a quarter of the range if that is more: a feature whose
-    range is due to a few extreme values weighs less, by a factor of 3 at most.
+    The unit is the standard deviation, or a quarter of the range if that is larger.  So a feature
+    with a few extreme values weighs less, by a factor of at most 3.
     """
     low, high = x.min(axis=0), x.max(axis=0)
     with np.errstate(over="ignore"):

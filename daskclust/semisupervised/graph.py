@@ -63,15 +63,15 @@ def unreached(similarity: Floats, labeled: Bools) -> Bools:
     return missed
 
 
-#: Weight of a link between two components that is as long as the distances from its ends to their
-#: farthest neighbors.  It is far below the weight of an edge, so that components stay complete.
+#: Weight of a link between two components whose length equals the distances from its ends to their
+#: farthest neighbors.  It is far below the weight of an edge, so clusters do not divide components.
 _LINK = 0.01
 #: Minimum of the weight of a link, as a fraction of ``_LINK``.
 _LEAST = 1e-9
 
 
 def neighbor_graph(nodes: Floats, n_neighbors: int) -> csr_matrix:
-    """Return the graph of the nearest neighbors of nodes (k, q), connected; a sparse (k, k).
+    """Return a connected graph of the nearest neighbors of nodes (k, q), as a sparse matrix (k, k).
 
     A node is the first of its own ``n_neighbors`` neighbors.  The weight of an edge is 1 if each of
     its two ends is among the neighbors of the other one, and 1/2 if only one is.  Connected
@@ -91,7 +91,7 @@ def neighbor_graph(nodes: Floats, n_neighbors: int) -> csr_matrix:
         squares = ((nodes[links[:, 0]] - nodes[links[:, 1]]) ** 2).sum(axis=1)
         scale = np.sqrt(reach[links[:, 0]] * reach[links[:, 1]])
         length = np.divide(scale, squares, out=np.full(len(links), np.inf), where=squares > 0)
-        # Nodes in one place are connected as neighbors are.
+        # Links between equal nodes have the weight 1/2 of an edge.
         weights = np.append(weights, np.clip(_LINK * length, _LINK * _LEAST, 0.5))
         left, right = np.append(left, links[:, 0]), np.append(right, links[:, 1])
 

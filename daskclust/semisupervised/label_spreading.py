@@ -56,7 +56,7 @@ from daskclust.semisupervised.spreading import (
 
 __all__ = ["LabelSpreading"]
 
-#: Number of nearest nodes of a row that it connects.
+#: Number of nearest nodes that a row connects with each other.
 CONNECTED = 2
 #: Maximum number of sets of prototypes in each view, and of prototypes in all its sets.
 _SETS, _MAX_PROTOTYPES = 6, 2400
@@ -77,9 +77,9 @@ class LabelSpreading(ClassifierMixin, BasePrototypes):
     Use it when a few rows have labels, from one to thousands per class, and all rows need a class.
     A few hundred prototypes, the centers of a k-means with many clusters, represent the rows.
     Prototypes and labeled rows are the nodes of a graph.  Each row connects its two nearest nodes
-    [1]_, and in images adjacent pixels connect theirs.  Labels are spread along the graph [2]_, and
-    a row gets the class probabilities of its nearest nodes.  A classifier is also fitted to the
-    labeled rows.  Cross-validation weighs both.
+    [1]_.  In images, adjacent pixels also connect their nearest nodes.  Labels are spread along the
+    graph [2]_, and a row gets the class probabilities of its nearest nodes.  A classifier is also
+    fitted to the labeled rows, and cross-validation chooses the weights of both.
 
     Parameters
     ----------
@@ -336,7 +336,7 @@ tuple of str, default="auto"
             **facts,
         )
         unreached = np.reshape(spread.unreached_rows, (len(problem.views), problem.n_sets))
-        # Components differ between the sets, so that one set without them suffices.
+        # The sets have different components.  Labels must reach all nodes in one of them only.
         if unreached.min(axis=1).any():
             self._warn_of_unreached(
                 problem.views, spread.unreached_nodes, unreached, float(data.survey.weight)

@@ -58,12 +58,13 @@ TRAINING_ROWS = 10_000
 
 @dataclass(frozen=True)
 class LabelPlan:
-    """The treatment of the labeled rows.
+    """Labeled rows that are fetched, and the labeled rows that become nodes.
 
-    ``rows`` and ``codes`` are the fetched rows, ascending, and their classes; ``is_node`` is True
-    for those that become nodes.  ``others`` are all labeled rows that do not, or None.  After the
-    fetch, ``x`` are the values of the rows, ``weights`` (m, c) the weights of their classes, and
-    ``labels`` the labels of the fit.
+    ``rows`` and ``codes`` (m,) are the numbers of the fetched rows, ascending, and their classes.
+    ``is_node`` (m,) is True for fetched rows that become nodes.  ``others`` are all labeled rows
+    that do not become nodes, or None.  The other fields are set after the fetch: ``x`` (m, p) are
+    the values of the rows, ``weights`` (m, c) the weights of their classes, and ``labels`` all
+    labels of the fit.
     """
 
     rows: Ints

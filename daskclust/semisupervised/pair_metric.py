@@ -39,7 +39,7 @@ class NodeLinks:
     def _scales(self) -> tuple[float, float]:
         """Return factors of the weights of explicit and implied pairs; only proportions matter.
 
-        Each label is one piece of evidence, however many pairs follow from it.
+        A label is a single piece of evidence, so many labels do not increase the weight of one.
         """
         c = self.constraints
         implied = (c.implied_must_link_weight + c.implied_cannot_link_weight) / 2
@@ -58,33 +58,36 @@ class NodeLinks:
         of rows of ``vectors`` (k, d); the target t is 1 for a must-link and 0 for a cannot-link.
         Each iteration of conjugate gradients costs O(m d^2) for m pairs and labeled rows.
         """
-        c, (own, implied) = self.constraints, self._scales()
+        c, (explicit_scale, implied_scale) = self.constraints, self._scales()
         u, v = vectors[self.left[pairs]], vectors[self.right[pairs]]
-        weight = strength * own * c.pair_weight[pairs]
+        weight = strength * explicit_scale * c.pair_weight[pairs]
         target = c.pair_is_must_link[pairs].astype(np.float64)
         x, codes = vectors[self.labeled[labels]], self.codes[labels]
-        must = strength * implied * c.implied_must_link_weight
-        cannot = strength * implied * c.implied_cannot_link_weight
+        must = strength * implied_scale * c.implied_must_link_weight
+        cannot = strength * implied_scale * c.implied_cannot_link_weight
         groups = [x[codes == code] for code in np.unique(codes)]
-        # The product of a group costs less by its rows if there are few.
+        # Products with the rows of a small group are faster than with its scatter matrix.
         scatters = [group.T @ group for group in groups if len(group) > x.shape[1]]
         small = [group for group in groups if len(group) <= x.shape[1]]
         total = x.T @ x
 
         def products(m: Floats) -> Floats:
             """Sum ``w (u' M v) u v'`` over the pairs, each implied pair in both orders."""
-            found = u.T @ ((weight * ((u @ m) * v).sum(axis=1))[:, None] * v)
+            total_products = u.T @ ((weight * ((u @ m) * v).sum(axis=1))[:, None] * v)
             if len(x):
-                same = sum(s @ m @ s for s in scatters)
-                same += sum(g.T @ ((g @ m @ g.T) @ g) for g in small)
-                alone = x.T @ (((x @ m) * x).sum(axis=1)[:, None] * x)
-                found += (cannot * (total @ m @ total - same) + must * (same - alone)) / 2
-            return (found + found.T) / 2
+                within_groups = sum(s @ m @ s for s in scatters)
+                within_groups += sum(g.T @ ((g @ m @ g.T) @ g) for g in small)
+                self_products = x.T @ (((x @ m) * x).sum(axis=1)[:, None] * x)
+                total_products += (
+                    cannot * (total @ m @ total - within_groups)
+                    + must * (within_groups - self_products)
+                ) / 2
+            return (total_products + total_products.T) / 2
 
-        wanted = u.T @ ((weight * target)[:, None] * v)
+        targets = u.T @ ((weight * target)[:, None] * v)
         if len(x):
             sums = [group.sum(axis=0) for group in groups]
-            wanted += must * (sum(np.outer(s, s) for s in sums) - total) / 2
+            targets += must * (sum(np.outer(s, s) for s in sums) - total) / 2
         d = vectors.shape[1]
 
         def apply(m: Floats) -> Floats:
@@ -92,9 +95,9 @@ class NodeLinks:
             return (square + products(square)).ravel()
 
         system = LinearOperator((d * d, d * d), apply, dtype=np.float64)
-        right = free + (wanted + wanted.T) / 2
-        found, _ = cg(system, right.ravel(), free.ravel(), rtol=_RESIDUAL, maxiter=_ITERATIONS)
-        square = found.reshape(d, d)
+        right = free + (targets + targets.T) / 2
+        solution, _ = cg(system, right.ravel(), free.ravel(), rtol=_RESIDUAL, maxiter=_ITERATIONS)
+        square = solution.reshape(d, d)
         return (square + square.T) / 2
 
     def _distinct(self) -> tuple[Ints, Ints]:
@@ -117,13 +120,13 @@ class NodeLinks:
     def satisfied(self, clusters: Ints, pairs: Bools, labels: Bools) -> Floats:
         """Return the weight of each selected constraint that the clusters of the nodes satisfy.
 
-        First come the selected pairs, then the selected labeled rows.  A labeled row stands for the
-        pairs that it implies together with all labeled rows that are not selected.  Rows of one
-        node and class count once.
+        The selected pairs come first, then the selected labeled rows.  A labeled row represents its
+        implied pairs with all labeled rows that are not selected.  Rows of one node and class count
+        once.
         """
-        c, (own, implied) = self.constraints, self._scales()
+        c, (explicit_scale, implied_scale) = self.constraints, self._scales()
         same = clusters[self.left] == clusters[self.right]
-        explicit = own * np.where(same == c.pair_is_must_link, c.pair_weight, 0.0)[pairs]
+        explicit = explicit_scale * np.where(same == c.pair_is_must_link, c.pair_weight, 0.0)[pairs]
         if not labels.any():
             return explicit
         first, _ = self._distinct()
@@ -134,7 +137,7 @@ class NodeLinks:
         apart = table.sum() - table.sum(axis=1)[codes[out]] - table.sum(axis=0)[cluster[out]]
         apart += together
         of_rows = c.implied_must_link_weight * together + c.implied_cannot_link_weight * apart
-        return np.concatenate([explicit, implied * of_rows])
+        return np.concatenate([explicit, implied_scale * of_rows])
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from daskclust.semisupervised.near_nodes import weighted_values
 
 #: Number of rows that are evaluated at a time.
 _SLICE = 2048
-#: Number of decimals of a probability: last digits of BLAS products depend on the block.
+#: Number of decimals of a probability, because the last digits of BLAS products depend on blocks.
 _DECIMALS = 12
 
 
@@ -77,7 +77,7 @@ class ViewPosterior:
     graphs: tuple[LabelGraph, ...]
 
     def __call__(self, x: Array, n_neighbors: int) -> tuple[Floats, Bools]:
-        """Return class probabilities (n, c), and which rows no label reaches in any graph."""
+        """Return class probabilities (n, c), and a mask of rows that no label reaches."""
         prototypes = [graph.nodes[: graph.n_prototypes] for graph in self.graphs]
         labeled = self.graphs[0].nodes[self.graphs[0].n_prototypes :]
         neighbors = nearest_in_sets(self.space(x), prototypes, labeled, n_neighbors + 1)
@@ -85,18 +85,18 @@ class ViewPosterior:
         unreached = np.ones(len(x), bool)
         for graph, (_, (indices, distances)) in zip(self.graphs, neighbors, strict=True):
             probabilities += weighted_values(distances, indices, graph.probabilities)
-            # In the fit, each row connects its two nearest nodes, so that the nearest suffices.
+            # The fit connects the two nearest nodes of each row, so labels reach both or neither.
             unreached &= graph.unreached[indices[:, 0]]
         return probabilities / len(self.graphs), unreached
 
 
 @dataclass(frozen=True)
 class Posterior:
-    """Class probabilities of rows: the fitted values of LabelSpreading; travels to the workers.
+    """Function that returns the class probabilities of rows; it is sent to the workers.
 
     The views have equal weights.  ``weights`` (2,) are the exponents of the spread labels and of
-    the ``classifier``, which is None without one.  ``has_other_labels`` is True if some labels
-    belong to rows that are not nodes.
+    the ``classifier``, which may be None.  ``has_other_labels`` is True if some labels belong to
+    rows that are not nodes.
     """
 
     n_classes: int
@@ -114,7 +114,8 @@ class Posterior:
     def by_graph(self, x: Array) -> Floats:
         """Return the probabilities of the spread labels, (n, c).
 
-        They are equal for rows without any value, and for rows that no label reaches in any view.
+        All classes have equal probabilities in two cases: for rows without any value, and for rows
+        that no label reaches in any view.
         """
         total = np.zeros((len(x), self.n_classes))
         with one_blas_thread():
@@ -147,7 +148,7 @@ class Posterior:
 
     @property
     def nbytes(self) -> int:
-        """Size of what travels to the workers."""
+        """Size of the pickled posterior in bytes."""
         return self._size_and_token[0]
 
     @property

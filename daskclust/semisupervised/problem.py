@@ -39,7 +39,7 @@ from daskclust.semisupervised.feature_views import (
 SAMPLE_ROWS, ROWS_PER_PROTOTYPE = 2**16, 64
 #: Minimum number of rows of the data per prototype.
 _MIN_ROWS = 10
-#: Number of prototypes of 200 to 500 rows, and minimum number of rows per prototype for 100 to 200.
+#: Number of prototypes for 200 to 500 rows, and number of rows per prototype for 100 to 200 rows.
 _FEW_PROTOTYPES, _FEWEST_ROWS = 50, 4
 #: Tolerance of k-means: squared shift of all prototypes, as a fraction of the mean variance.
 _TOLERANCE = 1e-4
@@ -83,7 +83,7 @@ def draw_sample(rows: Rows, cube: Any, n_prototypes: int, seed: int) -> SampleRo
 
 @dataclass
 class _Part:
-    """Rows that one thread compares with centers, with the cache of its last iteration."""
+    """Rows that one thread compares with centers, and their cache from the last iteration."""
 
     x: Array
     weight: Floats
@@ -117,7 +117,7 @@ def find_prototypes(z: Floats, weight: Floats, count: int, max_iter: int, seed: 
     if len(z) <= count:
         return Prototypes(np.unique(z, axis=0), 0)
     uniforms = np.random.Generator(np.random.Philox(seed)).random(min(count, len(z)))
-    # The sample is in memory, so that k-means++ is faster than its parallel variant.
+    # The sample is in memory, so k-means++ is faster than k-means||.
     centers = z[draw_apart(z, weight, len(uniforms), uniforms)]
     # Single precision suffices, because prototypes need no exact position.
     x = np.ascontiguousarray(z, dtype=np.float32)
@@ -196,10 +196,10 @@ class GraphCounts:
 class PrototypeProblem:
     """Prototypes of a sample, and one pass that counts the connections between nodes.
 
-    ``joined``: one space of all views side by side, or one space for each view.  ``n_sets``: number
-    of sets of prototypes in each space, from different initializations.  ``extra`` (m, p) are rows
-    that are also nodes; ``labels`` are labeled rows that are not nodes.  ``known`` returns the
-    identity of the labels and constraints for a checkpoint.
+    ``joined`` is True for one space of all views side by side, and False for one space per view.
+    ``n_sets`` is the number of sets of prototypes in each space, from different initializations.
+    ``extra`` (m, p) are rows that are also nodes, and ``labels`` are labeled rows that are not.
+    ``known`` returns the identity of the labels and constraints for a checkpoint.
     """
 
     rows: Rows
@@ -226,8 +226,8 @@ class PrototypeProblem:
             "spaces": self.n_sets * (1 if self.joined else len(self.views)),
         }
 
-    # Not a cached_property, because up to Python 3.11 it has one lock for all instances, and fits
-    # that share passes would wait for each other.
+    # A cached_property of Python 3.11 has one lock for all instances, so fits that share passes
+    # would wait for each other forever.
     @property
     def sample(self) -> SampleRows:
         """The sample; the first access takes one pass."""

@@ -56,7 +56,7 @@ from daskclust.semisupervised.problem import PrototypeProblem, PrototypeState
 __all__ = ["SpectralClustering"]
 
 #: Maximum number of labeled rows that are fetched, evenly from the classes.
-_MOST_LABELED = 2**14
+_MAX_LABELED = 2**14
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class ConstrainedRows:
         cls, rows: Rows, constraints: PairwiseConstraints, labels: PartialLabels, seed: int
     ) -> ConstrainedRows:
         """Fetch the constrained rows; one pass that reads only their chunks."""
-        drawn = draw_evenly(labels.codes, labels.n_classes, _MOST_LABELED, seed)
+        drawn = draw_evenly(labels.codes, labels.n_classes, _MAX_LABELED, seed)
         labeled, codes = labels.rows[drawn], labels.codes[drawn].astype(np.int64)
         wanted = np.union1d(constraints.rows, labeled)
         x, weight = take_rows(rows, wanted)
@@ -113,7 +113,7 @@ class ConstrainedRows:
 #: Number of neighbors of a node in the graph, including itself.
 _NEIGHBORS = 10
 #: Weight added to each edge, also to edges without rows, relative to the mean number of rows.
-_EMPTY = 0.05
+_MIN_EDGE_WEIGHT = 0.05
 #: Number of eigenvectors beyond the number of clusters to which constraints give weights.
 _FURTHER = 5
 
@@ -136,12 +136,14 @@ class NodeGraph:
         ``near`` counts, for pairs of nodes, the rows that have both among their ``n_near`` nearest
         nodes.
         """
-        # A row near a node counts for each of the other nodes that it is near to.
+        # A row is counted once for each of its other near nodes.
         mass = near.degrees(len(nodes)) / max(min(n_near, len(nodes)) - 1, 1)
         counts = (near.sparse(len(nodes)) + diags(mass)).tocsr()
         mean = counts.sum() / max(counts.nnz, 1)
         edges = neighbor_graph(nodes, _NEIGHBORS)
-        graph = (edges.multiply(counts / mean if mean > 0 else counts) + _EMPTY * edges).tocsr()
+        graph = (
+            edges.multiply(counts / mean if mean > 0 else counts) + _MIN_EDGE_WEIGHT * edges
+        ).tocsr()
         return cls(graph, np.maximum(mass, 0.0), n_clusters, seed)
 
     @property
@@ -169,9 +171,9 @@ class NodeGraph:
 
 @dataclass(frozen=True)
 class ClusterVote:
-    """Clusters of rows by the vote of their nearest nodes; travels to the workers.
+    """Function that returns clusters of rows by the vote of their nearest nodes.
 
-    These are the fitted values of SpectralClustering.
+    A fitted SpectralClustering predicts with it; it is sent to the workers.
     """
 
     space: Space
@@ -180,7 +182,7 @@ class ClusterVote:
     n_neighbors: int
 
     def __call__(self, x: Array) -> NDArray[np.int32]:
-        """Return clusters, (n,): the first one in case of ties, -1 for rows without any value."""
+        """Return clusters (n,): the lowest number in case of ties, -1 for rows without values."""
         members = np.eye(int(self.clusters.max()) + 1)[self.clusters]
         votes = near_values(self.space(x), self.nodes, members, self.n_neighbors)
         labels = np.where(np.isnan(x).all(axis=1), -1, votes.argmax(axis=1))
@@ -205,26 +207,26 @@ _VOTE = OneOf(
 #: Number of nearest nodes of a row whose pairs are counted.
 _COUNTED = 5
 #: Maximum number of rows that are nodes themselves.
-_MOST_NODES = 5000
-#: Number of prototypes of more rows, and minimum number of prototypes per cluster.  With fewer
-#: prototypes than neighbors of a node, most edges of a cluster lead to other clusters.
+_MAX_NODES = 5000
+#: Number of prototypes for more rows, and minimum number of prototypes per cluster.  With fewer
+#: prototypes per cluster than neighbors of a node, most edges would lead to other clusters.
 _PROTOTYPES, _PROTOTYPES_A_CLUSTER = 1000, _NEIGHBORS
-#: Gain of left-out constraints from which constraints are used, in standard errors.  Random pairs
-#: exceed it rarely; when they do, they bend clusters.
-_SURE = 1.5
-#: Iterations of k-means for the prototypes, at most.
+#: Minimum gain in satisfied left-out constraints for using constraints, in standard errors.  Random
+#: pairs, which would distort the clusters, seldom exceed it.
+_MIN_GAIN = 1.5
+#: Maximum number of k-means iterations for the prototypes.
 _LLOYD = 15
 
 
 def _count_nodes(n_rows: int, n_clusters: int) -> int:
     """Return the number of nodes of a graph."""
-    if n_rows <= _MOST_NODES:
+    if n_rows <= _MAX_NODES:
         return n_rows
-    return min(max(_PROTOTYPES, _PROTOTYPES_A_CLUSTER * n_clusters), _MOST_NODES)
+    return min(max(_PROTOTYPES, _PROTOTYPES_A_CLUSTER * n_clusters), _MAX_NODES)
 
 
 class _Read(NamedTuple):
-    """Arguments of ``fit`` besides X."""
+    """Arguments of ``fit`` in addition to X."""
 
     labels: PartialLabels
     constraints: PairwiseConstraints
@@ -233,13 +235,16 @@ class _Read(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class _Problem(PrototypeProblem):
-    """The constraints, with what any fit on prototypes needs."""
+    """Fit on prototypes with constraints."""
 
     constrained: ConstrainedRows
 
 
 class SpectralClustering(ClusterMixin, BasePrototypes):
     """Spectral clustering on prototypes, for data of any size, with or without constraints.
+
+    Use it when clusters have any shape and you know their number.  If rows of all classes have
+    labels, use :class:`LabelSpreading`; if clusters are compact, :class:`KMeans`.
 
     If there are at most 5000 rows, the rows are the nodes of a graph.  More rows are represented by
     prototypes.  Each node is connected with its nine nearest neighbors.  One pass counts, for
@@ -253,6 +258,7 @@ class SpectralClustering(ClusterMixin, BasePrototypes):
     Parameters
     ----------
     n_clusters : int, default=8
+        Number of clusters.
     n_prototypes : int or "auto", default="auto"
         Maximum number of prototypes.  With fewer rows, the rows are the nodes.  ``"auto"`` is 5000
         for at most 5000 rows, else 1000, or 10 per cluster if that is more (at most 5000).
@@ -266,7 +272,7 @@ tuple of str, default="auto"
         Weight of a pair relative to the graph.
 
         - 0 ignores pairs and labels.
-        - 1 gives a pair as much weight as a change of the metric by 1.
+        - 1 gives a violated pair the same cost as a change of the metric by 1.
         - ``"auto"`` is 1 if its clusters satisfy more left-out constraints than the clusters
           without constraints (by 1.5 standard errors, in two-fold cross-validation), and else 0.
     random_state : int, RandomState, Generator or None, default=None
@@ -397,17 +403,17 @@ tuple of str, default="auto"
         Parameters
         ----------
         X : array-like, dask.array.Array, DataFrame, xarray.DataArray or Cube
-            Rows, of shape (n, p); of a cube its `samples`.
+            Rows, of shape (n, p); the samples of a cube.
         y : array-like or dask.array.Array of shape (n,), or (rows, labels), optional
             Partial labels, as :meth:`SemiSupervisedKMeans.fit` takes them.  Two labeled rows are
             must-linked when their labels agree, else cannot-linked.
         must_link, cannot_link : array-like of shape (m, 2), int, optional
             Pairs of global row numbers.
         must_link_weight, cannot_link_weight : float or array-like of shape (m,), optional
-            Weights of the pairs, 1 by default, 0 for none; a single number holds for the
-            pairs that labels imply, too.  Only their proportions matter.
+            Weights of the pairs, 1 by default.  A weight of 0 disables a pair.  A single number
+            also applies to the pairs that labels imply.  Only the proportions of weights matter.
         sample_weight : array-like or dask.array.Array of shape (n,), optional
-            Weights of the rows, 0 for absence.
+            Weights of the rows; rows of weight 0 are ignored.
 
         Returns
         -------
@@ -502,13 +508,13 @@ tuple of str, default="auto"
         auto = isinstance(self.pair_strength, str)
         strength = 1.0 if auto else float(self.pair_strength)
         gain = linked.gain(graph.cluster) if auto else np.inf
-        if gain > _SURE and strength > 0:
+        if gain > _MIN_GAIN and strength > 0:
             return unconstrained._replace(vectors=linked.embed(strength)), strength
-        if gain < -_SURE:
+        if gain < -_MIN_GAIN:
             warn(
-                "Constraints that were left out are satisfied more often without the others "
-                "than with them, so no constraint is used (pair_strength_ is 0). Check the "
-                "pairs and labels, or set pair_strength.",
+                "Left-out constraints are satisfied less often if the other constraints are used, "
+                "so no constraint is used (pair_strength_ is 0). Check the pairs and labels, or "
+                "set pair_strength.",
                 ConstraintWarning,
             )
         return unconstrained, 0.0
@@ -521,7 +527,7 @@ tuple of str, default="auto"
         return [(self._vote.space, self._vote.nodes)]
 
     def predict(self, X: Any) -> Any:
-        """Cluster of each row.
+        """Return the cluster of each row.
 
         Parameters
         ----------

@@ -30,22 +30,23 @@ from daskclust.semisupervised.node_labels import LabelPlan, RowNodes, draw_evenl
 from daskclust.semisupervised.predict import LabelGraph, Posterior, ViewPosterior
 from daskclust.semisupervised.problem import GraphCounts, PrototypeProblem, PrototypeState
 
-#: Number of folds of the default classifier, whose trees are dealt to the folds, and of others,
-#: which are fitted once more for each fold.
+#: Number of folds of the default classifier, whose trees are distributed over the folds, and of
+#: other classifiers, which are fitted once more for each fold.
 _FOLDS_OF_TREES, _FOLDS = 8, 4
-#: Number of trees whose votes are added evenly to the few trees of a fold, which are too certain.
+#: Number of votes that are distributed evenly over the classes and added to the votes of the trees
+#: of a fold, because few trees are too certain.
 _EVEN_TREES = 4
-#: Number of decimals of a weight, which hide the last bits of a loss.
+#: Number of decimals of a weight, because the last bits of a loss depend on the processor.
 _WEIGHT_DECIMALS = 4
 #: Penalty of the squared distance of the weights from their initial values: with up to ``_FEW``
 #: labels per class, whose losses are uncertain, and with many labels.
 _PENALTY, _PENALTY_OF_MANY, _FEW = 8.0, 1.0, 8
 #: Penalty of the squared excess of the weight of the graph over 1.
 _PENALTY_ABOVE_1 = 0.5
-#: Skill of the graph on left-out labels from which its initial weight is 1: the relative decrease
-#: of the log loss compared with equal probabilities.
+#: Minimum skill of the graph for the initial weight 1.  Skill is the relative decrease of the log
+#: loss of left-out labels compared with equal probabilities.
 _TRUSTED = 0.5
-#: Number of labels of a class up to which its left-out labels do not lower the skill.
+#: Maximum number of labels of a class whose left-out labels do not lower the skill.
 _PAIR = 2
 #: Exponents of the spread labels that are tried without a classifier.
 _EXPONENTS = np.linspace(1.0, 5.0, 17)
@@ -69,7 +70,7 @@ class Fold:
 
 @dataclass(frozen=True)
 class Mixture:
-    """Weights of the parts of the posterior; without left-out labels, the graph has all weight.
+    """Weights of the parts of the posterior; by default, only the graph has a weight.
 
     ``weights`` are those of the spread labels and of the classifier.  ``linear_share`` is the
     weight of the linear functions in the default classifier.  ``losses`` are mean log losses of the
@@ -153,7 +154,7 @@ class Training:
         ``without`` are the posteriors without the labels of each fold, and ``fitted`` the parts of
         the classifier of all labels.
         """
-        # Trees use one feature at a time, so that they need many rows per feature.
+        # Trees use one feature at a time, so they need many rows per feature.
         n, p = self._x.shape
         linear_share = p / (n + p)
         if not self.folds:
@@ -187,16 +188,16 @@ def mix(
     ``parts`` are probabilities of labeled rows without their labels: by the spread labels, and by
     the classifier or its trees and linear functions.  ``known`` are the shares of their classes.
     The initial weight of the graph grows with its skill on these labels, and with the share
-    ``incomplete`` of rows with missing values.  The classifier has the rest of 1.  The penalized
-    log loss is convex in the weights.
+    ``incomplete`` of rows with missing values.  The initial weights sum to 1.  The penalized log
+    loss is convex in the weights.
     """
     logs = np.log([bounded(part) for part in parts])
     n_classes = np.count_nonzero(known.sum(axis=0))
     labels_per_class = len(known) / n_classes
     penalty = float(np.clip(_PENALTY * (_FEW / labels_per_class) ** 2, _PENALTY_OF_MANY, _PENALTY))
     spread_loss = _mean_loss(np.ones(1), logs[:1], known, weight)
-    # If one of two labels of a class is left out, and they are in different regions, no part can
-    # predict it.
+    # If one of two labels of a class is left out, the other label may be in another region.  Then
+    # the left-out label cannot be predicted.
     judged = weight * (known @ known.sum(axis=0) > _PAIR)
     best = spread_loss
     if judged.any():
@@ -343,7 +344,7 @@ class SpreadLabels(NamedTuple):
 
 @dataclass(frozen=True)
 class _Labels:
-    """Labels of the fit, or these without a fold.
+    """Labels of the fit, with or without the labels of a fold.
 
     ``is_node`` (k,) are the labeled nodes that remain, and ``seeds`` (k, c) the weights of their
     classes.  ``x`` and ``weights`` are rows of the fold that are not nodes.
@@ -386,9 +387,9 @@ def graph_of(counts: GraphCounts) -> Floats:
 
 
 def balance_classes(scores: Floats, totals: Floats) -> Floats:
-    """Divide the scores of each class by the weight of its labels, so that classes weigh alike.
+    """Divide the scores of each class by the weight of its labels, so that weights are equal.
 
-    Classes with less than half the mean weight are divided by this half: else a single label would
+    The divisor is at least half the mean weight of a class.  Otherwise, a single label would
     outweigh many labels of other classes next to it.
     """
     divisor = np.maximum(totals, _RARE * totals.mean())
@@ -405,8 +406,8 @@ def spread_labels(
 ) -> SpreadLabels:
     """Spread the labels along the graph of each set of prototypes, with and without each fold.
 
-    The state has counts.  One BLAS thread: in many small systems, several threads wait for each
-    other.
+    The state must have counts.  One BLAS thread is used, because threads would wait for each other
+    in many small systems.
     """
     versions = [_Labels.of(problem, fold) for fold in (None, *folds)]
     spaces, nodes, sizes = problem.spaces(state), problem.nodes(state), state.sizes.tolist()
@@ -420,7 +421,7 @@ def spread_labels(
         scores = spread_seeds(graph, alpha, labels[:1], labels[1:])
         for i, (own, seeds) in enumerate(zip(versions, labels, strict=True)):
             probabilities = shares(balance_classes(scores[i], seeds.sum(axis=0)))
-            # The nodes that no label reaches without a fold must not depend on the fold.
+            # `unreached` is determined with all labels only, so it does not depend on folds.
             missed_now = missed if i == 0 else np.zeros_like(missed)
             probabilities[missed_now] = 1.0 / probabilities.shape[1]
             used = np.concatenate([np.ones(sizes[g], bool), own.is_node])

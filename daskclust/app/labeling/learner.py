@@ -137,7 +137,7 @@ class Learner:
         )
         change = 0.0 if len(present) > 1 else None
         if len(places) and len(present) > 1:
-            moves = influence(self._links, cells.place(cells.labeled), places)
+            moves = influence(self._links, cells.cells_of(cells.labeled), places)
             ahead = foresee(shares(found), table.counts, places, moves, _DRAWS, self.seed)
             change = float(ahead.changed[:, -1].mean())
         foretold = None
