@@ -43,10 +43,7 @@ class PCSKMeans(PairwiseClusterer):
     sparsity : float or None, default=None
         L1 bound of the weights, from 1 to ``sqrt(p)`` (None).  Small bounds select few features.
     penalized_scores : bool, default=False
-        Effect of violated constraints on the scores of the features:
-
-        - False: none, as in the published program (Eq. 6).
-        - True: their costs are subtracted (Eq. 15).
+        True subtracts the costs of violated constraints from the scores of the features (Eq. 15).
     init : {"auto", "ss-k-means||", "ss-k-means++", "neighborhoods", "k-means||", "k-means++", \
 "random", "maximin", "dkm++", "robin"}, array of shape (k, p), fitted model \
 or callable, default="auto"
@@ -55,12 +52,7 @@ or callable, default="auto"
         Number of restarts, which share every pass.  ``"auto"`` is 8 with ``init="auto"`` (4 without
         must-links and labels), 4 with other initializations that use random numbers, else 1.
     penalty : {"scaled", "distance", "constant"} or float, default="scaled"
-        Cost of a violated constraint, times the weight of the pair:
-
-        - ``"scaled"``: one weighted mean squared distance of a row to its center, without pairs.
-        - a number: the factor of this cost.
-        - ``"distance"``: the cost of [1]_, which is much higher.
-        - ``"constant"``: 1.
+        Cost of a violated constraint, as in :class:`PCKMeans`, with distances weighted by w.
     max_iter : int, default=25
         Maximum number of passes in a round, during which the weights do not change.
     max_outer_iter : int, default=25

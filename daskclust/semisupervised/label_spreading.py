@@ -336,7 +336,7 @@ tuple of str, default="auto"
             **facts,
         )
         unreached = np.reshape(spread.unreached_rows, (len(problem.views), problem.n_sets))
-        # The sets have different components.  Labels must reach all nodes in one of them only.
+        # The sets have different components, so it is sufficient if labels reach all nodes of one set.
         if unreached.min(axis=1).any():
             self._warn_of_unreached(
                 problem.views, spread.unreached_nodes, unreached, float(data.survey.weight)

@@ -39,7 +39,7 @@ class NodeLinks:
     def _scales(self) -> tuple[float, float]:
         """Return factors of the weights of explicit and implied pairs; only proportions matter.
 
-        A label is a single piece of evidence, so many labels do not increase the weight of one.
+        A label is a single piece of evidence, so the pairs of a row have a bounded weight.
         """
         c = self.constraints
         implied = (c.implied_must_link_weight + c.implied_cannot_link_weight) / 2
