@@ -35,14 +35,14 @@ FAILED, USAGE, INTERRUPTED = 1, 2, 130
 COMMANDS = {
     "demo": "cluster a synthetic hyperspectral scene, from Zarr to Zarr",
     "fit": "cluster the pixels of a cube, or the rows of a table",
-    "predict": "label the pixels of a cube, or the rows of a table, by a saved model",
-    "explain": "say what each cluster of a saved model is",
-    "rename": "give the classes of a saved model other names, and join some",
-    "compare": "say what changed from one label map to another",
+    "predict": "label the pixels of a cube, or the rows of a table, with a saved model",
+    "explain": "describe each cluster of a saved model",
+    "rename": "rename or merge the classes of a saved model",
+    "compare": "compare two label maps",
     "inspect": "describe a cube, a table, a label map or a model",
     "doctor": "check versions, memory, threads and data access on all machines",
-    "suggest": "say which pixels to label next",
-    "label": "answer questions in a browser, get the map",
+    "suggest": "suggest pixels to label next",
+    "label": "label pixels in a browser, and write a map",
 }
 
 #: Errors of data, files and clusters, which are printed in one line.
@@ -53,8 +53,8 @@ _LIBRARIES = set(
 )
 #: More about errors whose own text does not help, by the name of their class.
 _HINTS = {
-    "KilledWorker": "Workers died, most likely of memory: see --dry-run, use smaller --chunks or "
-    "fewer and larger workers.",
+    "KilledWorker": "Workers died, probably because memory was insufficient. See --dry-run, and "
+    "use smaller --chunks, or fewer and larger workers.",
     **dict.fromkeys(
         ("CancelledError", "FutureCancelledError", "FuturesCancelledError"),
         "The cluster was closed or the connection to its scheduler was lost.",
@@ -73,7 +73,7 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     if arguments and not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
         parser.error(
-            f"no command {arguments[0]!r}; there are {', '.join(COMMANDS)}."
+            f"COMMAND must be one of {', '.join(COMMANDS)}, got {arguments[0]!r}."
             f"{did_you_mean(arguments[0], COMMANDS)}"
         )
     named = next((word for word in arguments if word in COMMANDS), None)
@@ -102,9 +102,9 @@ def command_parser(name: str) -> argparse.ArgumentParser:
 
 
 def _options(arguments: Sequence[str], is_program: bool) -> argparse.Namespace:
-    """Parse arguments, and report what they show to be wrong before a command is imported.
+    """Parse the arguments, and report contradictions before a command is imported.
 
-    A program, which has imported nothing yet, looks for its files first.
+    If the command line runs as a program, missing files are reported, too.
     """
     from daskclust.app.commands.contradictions import contradiction, missing_file
 
@@ -114,7 +114,8 @@ def _options(arguments: Sequence[str], is_program: bool) -> argparse.Namespace:
         options.parser.error(redact(problem))
     if is_program and (path := missing_file(arguments)):
         raise FileNotFoundError(
-            f"There is no file {redact(os.path.abspath(path))!r}; give the path of an existing one."
+            f"The file {redact(os.path.abspath(path))!r} does not exist. Use the path of an "
+            f"existing file."
         )
     return options
 

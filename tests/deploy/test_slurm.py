@@ -174,7 +174,7 @@ def test_a_job_meets_its_time_limit_and_resumes_by_itself(slurm, work):
     except AssertionError:
         raise AssertionError(work.told("limited")) from None
     assert int(job_field(job, "Restarts")) == 1
-    assert "Going on from the checkpoint" in work.told("limited")
+    assert "Resuming from the checkpoint" in work.told("limited")
     done = subprocess.run(
         [sys.executable, "-m", "daskclust", *work.fit("plain"), "--local", "2"],
         env=environment(work, "plain"),

@@ -25,7 +25,7 @@ def add_cube_arguments(parser: argparse.ArgumentParser, *, scale: bool = True) -
         action=_Cube,
         metavar="CUBE",
         help="Zarr (folder, .zip or URL), GeoTIFF, COG, VRT, ENVI, NetCDF, HDF5, .npy, or several "
-        "band files; with a cluster, workers must see it too",
+        "band files; all workers of a cluster must have access to it",
     )
     group.add_argument("--variable", metavar="NAME", help="array inside the store")
     group.add_argument(
@@ -36,42 +36,49 @@ def add_cube_arguments(parser: argparse.ArgumentParser, *, scale: bool = True) -
         type=_nodata,
         default="auto",
         metavar="VALUE",
-        help="value of pixels without data; auto: as the attributes say; none (default: auto)",
+        help="value of pixels without data; auto: from the attributes; none: no such value "
+        "(default: auto)",
     )
     group.add_argument(
         "--mask",
         metavar="STORE[::NAME]",
-        help="boolean image, true where a pixel is left out; one for each date: left out on it",
+        help="boolean image, true for pixels to exclude; or one image per date, true for pixels to "
+        "exclude on this date",
     )
     group.add_argument(
         "--bad-bands",
         type=parse_bands,
         metavar="LIST",
-        help="bands to leave out, as in 0-3,107,400nm-450nm; none (default: as the file says)",
+        help="bands to exclude, such as 0-3,107,400nm-450nm; none: use all bands (default: exclude "
+        "the bad bands that the file lists)",
     )
     group.add_argument(
         "--wavelengths",
         type=_wavelengths,
         metavar="FILE|FROM-TO",
         help="band centers in nm: a text file with one number per stored band, or first and last, "
-        "as in 400-2500 (default: as the file says)",
+        "such as 400-2500 (default: from the file)",
     )
     group.add_argument(
         "--incomplete",
         type=one_of("mask", "keep"),
         default="mask",
         metavar="{mask,keep}",
-        help="pixels with some bands missing: left out, or kept with NaN (default: mask)",
+        help="treatment of pixels with missing bands; mask: exclude them; keep: use NaN for the "
+        "bands (default: mask)",
     )
     group.add_argument(
         "--min-observed",
         type=float,
         default=0.0,
         metavar="SHARE",
-        help="of the bands or dates that kept pixels must have (default: 0, one at least)",
+        help="minimum fraction of observed bands or dates of a pixel (default: 0, at least one)",
     )
     group.add_argument(
-        "--chunks", type=_chunks, metavar="ROWSxCOLUMNS", help="of a block (default: as stored)"
+        "--chunks",
+        type=_chunks,
+        metavar="ROWSxCOLUMNS",
+        help="size of a block (default: as stored)",
     )
     if scale:
         group.add_argument(
@@ -88,8 +95,8 @@ def add_exclude_argument(group: Any) -> None:
     group.add_argument(
         "--exclude",
         metavar="STORE[::NAME]",
-        help="pixels that must not be asked for: boolean image (true: not asked for), or polygons; "
-        "they stay in the map",
+        help="pixels that are never suggested: boolean image (true: excluded), or polygons; they "
+        "stay in the map",
     )
 
 
@@ -130,7 +137,7 @@ def _wavelengths(text: str) -> tuple[float, ...]:
     values = numbers(",".join(line.strip(",;") for line in lines)) if stated is None else stated
     if values is None or not len(values):
         raise argparse.ArgumentTypeError(
-            f"{text!r} does not hold one number a band, each on a line or between commas"
+            f"{text!r} must contain one number per band, separated by lines or commas"
         )
     return tuple(values.tolist())
 
@@ -182,25 +189,26 @@ def add_known_classes(group: Any, flags: str, *, truth: bool = True) -> None:
     group.add_argument(
         "--class-column",
         metavar="NAME",
-        help=f"of {flags} in vector files (GeoJSON, GeoPackage, Shapefile) and CSV",
+        help=f"column of the classes, if {flags} have vector files (GeoJSON, GeoPackage, "
+        f"Shapefile) or CSV",
     )
     group.add_argument(
         "--resample-labels",
         action="store_true",
-        help=f"bring {flags} of another grid to that of the cube, by the nearest pixel",
+        help=f"resample {flags} to the grid of the cube, by the nearest pixel",
     )
     group.add_argument(
         "--unlabeled",
         type=integers,
         default=(-1,),
         metavar="LIST",
-        help=f"values of {flags} that mean none, besides their nodata (default: -1)",
+        help=f"values of {flags} that mean no class, in addition to nodata (default: -1)",
     )
     if truth:
         group.add_argument(
             "--truth",
             metavar="STORE[::NAME]",
-            help="map of known classes, or of a table a column, only to compare with",
+            help="known classes, only for comparison: a map, or a column of the table",
         )
 
 
@@ -215,25 +223,25 @@ def add_table_arguments(
         "--columns",
         type=as_names,
         metavar="A,B,...",
-        help="columns that are features (default: all of numbers, or those of the model)",
+        help="feature columns (default: all numeric columns, or the columns of the model)",
     )
     group.add_argument(
         "--keep",
         type=as_names,
         metavar="A,B,...",
-        help="columns for outputs (default: all), and for the nearest rows in reports (default: "
-        "texts, of vectors)",
+        help="columns in outputs (default: all), and columns shown for the nearest rows in reports "
+        "(default: text columns, for vectors)",
     )
     if label_column:
         group.add_argument(
             "--label-column",
             metavar="NAME",
-            help="column of partial labels, text or codes; nothing and -1 mean none",
+            help="column of partial labels, text or codes; empty values and -1 mean no label",
         )
         group.add_argument(
             "--groups",
             metavar="NAME",
-            help="column whose groups of rows --hold-out keeps whole (default: single rows)",
+            help="column of groups; --hold-out holds out complete groups (default: single rows)",
         )
     if not output:
         return
@@ -241,7 +249,7 @@ def add_table_arguments(
         "--output-column",
         default="label",
         metavar="NAME",
-        help="column that --output adds (default: %(default)s)",
+        help="name of the label column in --output (default: %(default)s)",
     )
 
 
@@ -348,22 +356,22 @@ def add_output_arguments(group: Any, *, model: bool) -> None:
     group.add_argument(
         "--output",
         metavar="STORE",
-        help="label map: Zarr or GeoTIFF (.tif); of a table a folder of Parquet files, or labels "
-        "alone (.npy, .zarr)",
+        help="label map: Zarr or GeoTIFF (.tif); for a table: a folder of Parquet files, or only "
+        "labels (.npy, .zarr)",
     )
     if model:
-        group.add_argument("--model", metavar="STORE", help="the fitted model, for predict")
-    group.add_argument("--report", metavar="FILE", help="report to look at, one HTML file")
+        group.add_argument("--model", metavar="STORE", help="fitted model, for predict")
+    group.add_argument("--report", metavar="FILE", help="report, one HTML file")
     group.add_argument(
         "--uncertainty",
         metavar="STORE",
-        help="map of the margin of each label, from 0 (a tie) to 1: Zarr, or a GeoTIFF (.tif); of "
-        "a table a column",
+        help="map of the margin of each label, from 0 (a tie) to 1: Zarr or GeoTIFF (.tif); for a "
+        "table: a column",
     )
     group.add_argument(
         "--score",
         metavar="STORE",
-        help="map of how normal each pixel is, or of a table a column: higher is more normal",
+        help="map of scores, higher is more normal; for a table: a column",
     )
     group.add_argument(
         "--smooth",
@@ -371,15 +379,16 @@ def add_output_arguments(group: Any, *, model: bool) -> None:
         const=0.5,
         type=float,
         metavar="STRENGTH",
-        help="smooth the label map where neighboring spectra are alike (without a number: 0.5)",
+        help="smooth the label map where neighboring spectra are similar (without a number: 0.5)",
     )
     group.add_argument(
         "--min-pixels",
         type=int,
         metavar="N",
-        help="regions of fewer pixels become their largest neighbor in the label map",
+        help="minimum size of a region in the label map; smaller regions get the class of the "
+        "largest neighbor",
     )
-    group.add_argument("--title", metavar="TEXT", help="of the report")
+    group.add_argument("--title", metavar="TEXT", help="title of the report")
 
 
 def add_hold_out_arguments(group: Any) -> None:
@@ -387,11 +396,13 @@ def add_hold_out_arguments(group: Any) -> None:
         "--hold-out",
         type=number(lambda value: 0 < value < 1, "is not between 0 and 1, as in 0.3"),
         metavar="SHARE",
-        help="fraction of the labels that only tests the accuracy, as whole fields (touching "
+        help="fraction of the labels used only to test the accuracy, in complete fields (touching "
         "pixels) or --groups",
     )
     group.add_argument(
-        "--baseline", action="store_true", help="tell that of 1-NN and a random forest, too"
+        "--baseline",
+        action="store_true",
+        help="also report the accuracy of 1-NN and a random forest",
     )
 
 
@@ -401,7 +412,7 @@ def add_job_arguments(parser: argparse.ArgumentParser) -> Any:
         "--config",
         type=Path,
         metavar="FILE",
-        help="read options from a TOML or YAML file (keys are the names of flags); flags win",
+        help="TOML or YAML file of options (keys are the names of flags); flags take precedence",
     )
     group.add_argument(
         "--dry-run",
@@ -412,7 +423,7 @@ def add_job_arguments(parser: argparse.ArgumentParser) -> Any:
     group.add_argument(
         "--performance",
         metavar="FILE",
-        help="Dask's report on the cluster's time, one HTML file",
+        help="Dask's performance report, one HTML file",
     )
     group.add_argument(
         "--overwrite", action="store_true", help="replace earlier outputs of this command"
@@ -431,7 +442,7 @@ def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
         "--local",
         type=_processes,
         metavar="N",
-        help="start N worker processes on this machine (default: one a usable core)",
+        help="number of worker processes to start on this machine (default: one per usable core)",
     )
     group.add_argument("--scheduler", metavar="ADDRESS", help="use the Dask cluster at ADDRESS")
     group.add_argument(
@@ -444,12 +455,12 @@ def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
         "--memory-limit",
         type=_size,
         metavar="SIZE",
-        help="of each worker process that is started, such as 1GB (default: its share)",
+        help="memory limit of each started worker process, such as 1GB (default: an equal share)",
     )
 
 
 def _processes(text: str) -> int:
-    most = f"processes on one machine; expected {_MOST_PROCESSES} at most"
+    most = f"processes on one machine are too many; use at most {_MOST_PROCESSES}"
     return int(number(lambda value: value <= _MOST_PROCESSES, most, natural)(text))
 
 

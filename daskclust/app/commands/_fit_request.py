@@ -1,4 +1,4 @@
-"""A fit or a prediction, of a cube or of a table: the same steps over the rows of either."""
+"""Steps of a fit or a prediction, for the rows of a cube or a table."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ _PATIENCE = 15.0
 def check_hold_out(options: Any, model: Any) -> None:
     if options.hold_out is not None and not takes_labels(model):
         raise UsageError(
-            f"--hold-out keeps a part of the labels apart, and {type(model).__name__} learns from "
-            "none; choose an estimator that takes labels, such as label-spreading"
+            f"--hold-out requires an estimator that accepts labels, got {type(model).__name__}. "
+            f"Use for example label-spreading"
         )
 
 
 @dataclass(frozen=True)
 class HoldOut:
-    """Labels divided in two: `y` for the fit, `rows` and `labels` kept apart.
+    """Labels divided in two: `y` for the fit, and held-out `rows` with `labels`.
 
     `unit` is what was kept whole: `n_groups` of them, `n_held` apart. Classes of one group
     (`alone`) go to the fit whole. `groups` are those of the rows kept apart.
@@ -165,13 +165,14 @@ def hold_out(
     gone = sorted(set(np.unique(labels).tolist()) - left)
     if gone:
         raise ValueError(
-            f"--hold-out leaves no label of {gone[0]!r} to learn from, since its {unit} hold other "
-            "classes, too; expected groups of one class, or a smaller share."
+            f"--hold-out must leave a label of each class for the fit, got none of {gone[0]!r}, "
+            f"whose {unit} also contain other classes. Use groups of one class, or a smaller "
+            f"fraction."
         )
     if not held.any():
         raise ValueError(
-            f"Each class has labels in one of the {unit} only, so --hold-out can keep none whole; "
-            "label two at least of a class."
+            f"--hold-out requires a class with labels in at least two {unit}, got at most one for "
+            f"each class. Label more {unit}."
         )
     n_groups, n_held = (len(np.unique(some)) for some in (groups, groups[held]))
     y = rows[~held], labels[~held]
@@ -238,7 +239,7 @@ class Job:
         return self.options.title or f"{type(model).__name__} of {name}"
 
     def name(self, model: Any) -> None:
-        """Let a fitted model remember names and colors of classes that the labels have."""
+        """Store the names and colors of the labeled classes in a fitted model."""
 
     def save(
         self, model: Any, found: Mapping[str, Any], progress: Progress, **more: Any
@@ -289,7 +290,7 @@ def _read(path: Path) -> Mapping[str, Any]:
         raise ValueError("its name must end in .toml, .yaml, .yml or .json")
     job = tomllib.loads(text) if ending == ".toml" else yaml.safe_load(text)
     if not isinstance(job, dict):
-        raise ValueError("it holds no keys with values")
+        raise ValueError("it must contain keys with values")
     return job
 
 
@@ -316,7 +317,7 @@ def _as_flags(options: argparse.Namespace, job: Mapping[str, Any]) -> tuple[list
             continue
         if actions[name].nargs == 0 or (actions[name].nargs == "?" and isinstance(value, bool)):
             if not isinstance(value, bool):
-                parser.error(f"{str(path)!r}: {key} is {value!r}; expected true or false")
+                parser.error(f"{str(path)!r}: {key} must be true or false, got {value!r}")
             flags += [name] if value else []
         else:
             # After "=", so that values that begin with a dash are not parsed as flags.
@@ -325,7 +326,7 @@ def _as_flags(options: argparse.Namespace, job: Mapping[str, Any]) -> tuple[list
 
 
 def _takes_null(action: argparse.Action) -> bool:
-    """Whether null is a value of its own of an option, and not the lack of one."""
+    """Return True if null is a value of an option, and not a missing value."""
     try:
         return callable(action.type) and action.type("null") in (None, ())
     except (ValueError, argparse.ArgumentTypeError):
@@ -342,7 +343,7 @@ def _as_text(value: Any) -> str:
 
 
 def effective(options: Any, params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the configuration that a job ran with, as JSON values without credentials.
+    """Return the configuration of a job, as JSON values without credentials.
 
     `params` are all parameters of the estimator.
     """
@@ -371,7 +372,7 @@ _PLACES = ("cube", "mask", "exclude", "labels", "must_link", "cannot_link")
 
 
 def job_mark(options: Any, params: Mapping[str, Any], model: str | None = None) -> str:
-    """Return 16 digits that are the same for the same job, however and wherever it is run."""
+    """Return 16 digits that identify a job, on any machine and for any way to run it."""
     job = effective(options, params)
     found: dict[str, Any] = {name: job.get(name) for name in (*_COMPUTED_BY, "parameters")}
     found |= {name: job[name] for name in _COMPUTED_WITH if job.get(name)}
@@ -417,7 +418,7 @@ def _first_output(options: Any) -> Path | None:
 
 @contextmanager
 def _resumable(job: Any, model: Any, progress: Progress) -> Iterator[None]:
-    """Let the fit leave its state behind where it is ended, and clean up when all is done."""
+    """Keep the checkpoint if the fit is interrupted, and remove it at the end."""
     options = job.options
     path = checkpoint_path(options, job.mark)
     if path is None or "checkpoint" not in model.get_params(deep=False):
@@ -426,7 +427,7 @@ def _resumable(job: Any, model: Any, progress: Progress) -> Iterator[None]:
     path.parent.mkdir(parents=True, exist_ok=True)
     model.set_params(checkpoint=str(path))
     if path.is_file():
-        progress.say(f"Going on from the checkpoint {str(path)!r}")
+        progress.say(f"Resuming from the checkpoint {str(path)!r}")
     try:
         yield
     except BaseException:
@@ -480,7 +481,7 @@ def _observed(client: Any, job: Any) -> Iterator[None]:
 
 
 def run(model: Any, job: Any, progress: Progress, began: float) -> dict[str, Any]:
-    """Do a job on a cluster, and return what became of it as JSON values.
+    """Run a job on a cluster, and return the results as JSON values.
 
     Its outputs, and the checkpoint of a fit, are kept for this process.
     """
@@ -517,7 +518,7 @@ def _warn_about_cluster(client: Any, progress: Progress) -> None:
 
 
 def fit_by(client: Any, model: Any, job: Any, progress: Progress, began: float) -> dict[str, Any]:
-    """Fit a model on a cluster that is there, as :func:`run` does."""
+    """Fit a model on a connected cluster, as :func:`run` does."""
     import daskclust
 
     options = job.options
@@ -533,7 +534,7 @@ def fit_by(client: Any, model: Any, job: Any, progress: Progress, began: float) 
             # An estimator that cannot do without labels says so itself.
             arguments["y"] = y = job.labels()
             if options.hold_out is not None:
-                with progress.task("Labels kept apart"):
+                with progress.task("Held-out labels"):
                     rows, labels = y
                     groups, unit = job.groups(rows, labels)
                     share, seed = options.hold_out, options.seed
@@ -556,7 +557,7 @@ def fit_by(client: Any, model: Any, job: Any, progress: Progress, began: float) 
                 progress.say(f"warning: {problem}.")
         if apart is not None:
             # In the place of the agreement with labels, of which the fit has seen most.
-            with progress.task("Accuracy on labels kept apart"):
+            with progress.task("Accuracy on held-out labels"):
                 found["held_out"] = apart.judged(model, job, legend_of(model))
         if job.places:
             job.write(model, model.labels_, found, progress)

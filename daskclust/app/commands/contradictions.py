@@ -1,4 +1,4 @@
-"""Mistakes that the words of a command line show: contradictions and missing files."""
+"""Errors in the arguments of a command: contradictions and missing files."""
 
 from __future__ import annotations
 
@@ -11,22 +11,21 @@ from daskclust.app.commands.requests import CubeOptions, UsageError
 #: Options that require one of several other options: command, option, other options, message.
 _NEEDS = (
     *(
-        ("fit", flag, ("--hold-out",), "is about the labels kept apart; give --hold-out 0.3")
+        ("fit", flag, ("--hold-out",), "requires held-out labels; use --hold-out 0.3")
         for flag in ("--baseline", "--groups")
     ),
     (
         "fit",
         "--hold-out",
         ("--labels", "--label-column"),
-        "keeps a part of the labels apart, and the fit learns from none; give --labels, or of a "
-        "table --label-column, and an estimator that takes them",
+        "requires --labels (for a table: --label-column), and an estimator that accepts labels",
     ),
     *(
         (
             command,
             flag,
             needed,
-            f"is about {' or '.join(needed)}, and none is given: name the labels, or leave it out",
+            f"requires {' or '.join(needed)}; add the labels, or omit this option",
         )
         for command, needed in (
             ("fit", ("--labels", "--truth")),
@@ -53,10 +52,10 @@ _TABLES = (".parquet", ".csv")
 
 
 def missing_need(command: str, flags: Collection[str]) -> str | None:
-    """Say which of the flags needs another one that is not there.
+    """Return a message about a flag that requires a missing flag, or an empty text.
 
     >>> missing_need("fit", ["--baseline", "--labels"])
-    '--baseline is about the labels kept apart; give --hold-out 0.3'
+    '--baseline requires held-out labels; use --hold-out 0.3'
     """
     for of, flag, needed, why in _NEEDS:
         if of == command and flag in flags and not set(needed).intersection(flags):
@@ -65,9 +64,10 @@ def missing_need(command: str, flags: Collection[str]) -> str | None:
 
 
 def not_of_tables(path: str, name: str) -> str:
-    """Say that an option, its name with underscores, is about pixels, and the path is a table."""
+    """Return the error for an option of pixels (name with underscores) and a path of a table."""
     flag = f"--{name.replace('_', '-')}"
-    return f"{path!r} is a table, and {flag} is about pixels; {_INSTEAD.get(name, 'leave it out')}"
+    return f"{path!r} is a table, and {flag} applies only to pixels; "
+    f"{_INSTEAD.get(name, 'omit it')}"
 
 
 def missing_file(arguments: Sequence[str]) -> str | None:
@@ -94,10 +94,10 @@ def missing_file(arguments: Sequence[str]) -> str | None:
 
 
 def contradiction(arguments: Sequence[str]) -> str | None:
-    """Return what is wrong with the words of a command line, None where nothing is seen yet.
+    """Return the first contradiction in a command line, or None.
 
     >>> contradiction(["fit", "a.csv", "--nodata=0"])
-    "'a.csv' is a table, and --nodata is about pixels; leave it out"
+    "'a.csv' is a table, and --nodata applies only to pixels; omit it"
     >>> contradiction(["fit", "a.csv", "--config", "job.toml"]) is None
     True
     """
@@ -115,7 +115,7 @@ def contradiction(arguments: Sequence[str]) -> str | None:
 def check_needs(command: str, request: CubeOptions) -> None:
     """Raise a UsageError if an option needs another one, or the cube is missing."""
     if request.cube is None:
-        raise UsageError("no CUBE given, neither on the command line nor in --config")
+        raise UsageError("CUBE is required, on the command line or in --config")
     given = [name for name in vars(request) if request.is_given(name)]
     problem = missing_need(command, [f"--{name.replace('_', '-')}" for name in given])
     if problem is not None:

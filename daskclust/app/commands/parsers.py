@@ -75,7 +75,7 @@ def add_fit(commands: Any) -> None:
     add_table_arguments(parser, label_column=True)
     add_estimator_arguments(parser)
     parser.help_for = _help_for
-    group = parser.add_argument_group("outputs", "At least one of the first four is needed.")
+    group = parser.add_argument_group("outputs", "At least one of the first four is required.")
     add_output_arguments(group, model=True)
     group.add_argument(
         "--colors",
@@ -108,7 +108,7 @@ def _add_labels(parser: argparse.ArgumentParser) -> None:
         "--choose-by-pairs",
         action="store_const",
         const=True,
-        help="fit the estimator that satisfies left-out pairs best",
+        help="choose the estimator that satisfies held-out pairs best",
     )
 
 
@@ -116,15 +116,15 @@ def add_predict(commands: Any) -> None:
     parser = commands.add_parser(
         "predict",
         usage="%(prog)s [options] [CUBE ...]",
-        description="Label the valid pixels of a cube, or the rows of a table, by a model that "
-        "fit has saved. Pixels are scaled as they were for the fit, and classes keep their "
+        description="Label the valid pixels of a cube, or the rows of a table, with a model saved "
+        "by fit. Pixels are scaled as they were for the fit, and classes keep their "
         "codes, names and colors.",
     )
     add_cube_arguments(parser, scale=False)
     add_table_arguments(parser)
     group = parser.add_argument_group("model")
-    group.add_argument("--model", metavar="STORE", help="a saved model (needed)")
-    group = parser.add_argument_group("outputs", "At least one is needed, or --truth.")
+    group.add_argument("--model", metavar="STORE", help="saved model (required)")
+    group = parser.add_argument_group("outputs", "At least one output or --truth is required.")
     add_output_arguments(group, model=False)
     add_known_classes(parser.add_argument_group("known classes"), "--truth")
     add_cluster_arguments(parser)
@@ -135,11 +135,11 @@ def add_explain(commands: Any) -> None:
     parser = commands.add_parser(
         "explain",
         usage="%(prog)s [options] MODEL CUBE [CUBE ...]",
-        description="Say what sets each cluster of a saved model apart on a cube or a table: "
+        description="Describe the clusters of a saved model on a cube or a table: distinguishing "
         "features, their AUC against the rest, nearest pixels or rows, and rules with their "
-        "fidelity. Three passes over the data.",
+        "fidelity. This takes three passes over the data.",
     )
-    parser.add_argument("model", metavar="MODEL", help="a saved model: what fit --model wrote")
+    parser.add_argument("model", metavar="MODEL", help="saved model, written by fit --model")
     add_cube_arguments(parser, scale=False)
     add_table_arguments(parser, output=False)
     parser.add_argument(
@@ -157,7 +157,7 @@ def add_rename(commands: Any) -> None:
         description="Rename classes or clusters of a saved model. Classes with the same new name "
         "are merged. The model is changed, and predict and explain use the new names.",
     )
-    parser.add_argument("model", metavar="MODEL", help="a saved model, which is changed")
+    parser.add_argument("model", metavar="MODEL", help="saved model, which is changed")
     parser.add_argument(
         "file", metavar="FILE", help="CSV of old,new: a name or a code, and its new name"
     )
@@ -168,9 +168,9 @@ def add_compare(commands: Any) -> None:
     parser = commands.add_parser(
         "compare",
         usage="%(prog)s [options] FIRST SECOND",
-        help="say what changed from one label map to another",
-        description="Compare two label maps of one place: which classes are the same, how much "
-        "land kept its class, and how much went from which class to which. One pass.",
+        help="compare two label maps",
+        description="Compare two label maps of the same area: matching classes, unchanged area, "
+        "and the area of each transition between two classes. This takes one pass.",
     )
     parser.add_argument("first", metavar="FIRST[::NAME]", help="the older label map")
     parser.add_argument("second", metavar="SECOND[::NAME]", help="the newer label map")
@@ -179,9 +179,9 @@ def add_compare(commands: Any) -> None:
         type=one_of("auto", "name", "code", "overlap"),
         default="auto",
         metavar="WAY",
-        help="which classes are the same: name, code, overlap (those that share most pixels, one "
-        "to one), auto: by name where both maps have names, by code where neither has or one "
-        "model made both, else by overlap (default: auto)",
+        help="criterion for equal classes: name, code, overlap (one to one, by the number of "
+        "shared pixels), or auto: name if both maps have names; code if neither has, or if one "
+        "model made both; else overlap (default: auto)",
     )
     parser.add_argument(
         "--resample",
@@ -193,8 +193,8 @@ def add_compare(commands: Any) -> None:
         metavar="STORE",
         help="map of the changes: 0 unchanged, a class for each transition; Zarr or GeoTIFF (.tif)",
     )
-    parser.add_argument("--report", metavar="FILE", help="report to look at, one HTML file")
-    parser.add_argument("--title", metavar="TEXT", help="of the report")
+    parser.add_argument("--report", metavar="FILE", help="report, one HTML file")
+    parser.add_argument("--title", metavar="TEXT", help="title of the report")
     parser.add_argument("--json", action="store_true", help="print as JSON")
     parser.add_argument("--overwrite", action="store_true", help="replace earlier outputs")
     add_cluster_arguments(parser)
@@ -213,7 +213,7 @@ def add_inspect(commands: Any) -> None:
         "--class-column", metavar="NAME", help="column of the classes in a vector file"
     )
     parser.add_argument(
-        "--scene", metavar="CUBE", help="scene in which the features of a vector file should lie"
+        "--scene", metavar="CUBE", help="scene that should contain the features of a vector file"
     )
     parser.add_argument(
         "--sample",
@@ -230,7 +230,7 @@ def add_doctor(commands: Any) -> None:
     parser = commands.add_parser(
         "doctor",
         usage="%(prog)s [options] [CUBE]",
-        description="Check versions, memory and threads of a cluster, and whether every worker "
+        description="Check versions, memory and threads of a cluster. Check also that every worker "
         "can read a cube and write next to an output. Exit code 1 if there is a problem.",
     )
     add_cube_arguments(parser, scale=False)
@@ -253,12 +253,12 @@ def add_suggest(commands: Any) -> None:
     parser = commands.add_parser(
         "suggest",
         usage="%(prog)s [options] [CUBE]",
-        description="Find the pixels whose class would help most, and write them as points "
-        "with an empty column `class`. Fill it, and give the file to fit: --labels "
-        "ask.geojson,few.tif. Pixels that stay empty are not asked about again.",
+        description="Suggest the pixels whose labels would help most, and write them as points "
+        "with an empty column `class`. Fill in the column, and pass the file to fit: --labels "
+        "ask.geojson,few.tif. Pixels without a class are not suggested again.",
     )
     add_cube_arguments(parser, scale=False)
-    group = parser.add_argument_group("what is known")
+    group = parser.add_argument_group("known labels")
     group.add_argument(
         "--labels",
         metavar="STORE[::NAME],...",
@@ -268,7 +268,7 @@ def add_suggest(commands: Any) -> None:
     group.add_argument(
         "--model",
         metavar="STORE",
-        help="LabelSpreading that fit has saved for this scene (default: one is fitted)",
+        help="LabelSpreading model of this scene, saved by fit (default: fit a model)",
     )
     group = parser.add_argument_group("questions")
     add_exclude_argument(group)
@@ -276,13 +276,17 @@ def add_suggest(commands: Any) -> None:
         "--n", type=natural, default=20, metavar="NUMBER", help="number of pixels (default: 20)"
     )
     group.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="fixes the result (default: 0)"
+        "--seed", type=int, default=0, metavar="N", help="seed of random numbers (default: 0)"
     )
-    group.add_argument("--output", metavar="FILE", help=".geojson or .csv (needed)")
     group.add_argument(
-        "--report", metavar="FILE", help="the pixels by number on the scene, one HTML file"
+        "--output", metavar="FILE", help="file of the points, .geojson or .csv (required)"
     )
-    group.add_argument("--title", metavar="TEXT", help="of the report")
+    group.add_argument(
+        "--report",
+        metavar="FILE",
+        help="report with the numbered pixels on the scene, one HTML file",
+    )
+    group.add_argument("--title", metavar="TEXT", help="title of the report")
     add_job_arguments(parser)
     add_cluster_arguments(parser)
 
@@ -311,11 +315,11 @@ def add_label(commands: Any) -> None:
         type=as_names,
         default=(),
         metavar="NAME,...",
-        help="classes to begin with; the page adds more",
+        help="initial classes; more can be added on the page",
     )
     add_exclude_argument(group)
     group.add_argument(
-        "--seed", type=seed, default=0, metavar="N", help="fixes the questions (default: 0)"
+        "--seed", type=seed, default=0, metavar="N", help="seed of random numbers (default: 0)"
     )
     group = parser.add_argument_group("outputs", "Written by `Save map` on the page.")
     group.add_argument(
@@ -332,9 +336,13 @@ def add_label(commands: Any) -> None:
     )
     group = parser.add_argument_group("page")
     group.add_argument(
-        "--port", type=_port, default=0, metavar="N", help="of this machine (default: a free one)"
+        "--port",
+        type=_port,
+        default=0,
+        metavar="N",
+        help="port on this machine (default: a free port)",
     )
-    group.add_argument("--no-browser", action="store_true", help="print the address only")
+    group.add_argument("--no-browser", action="store_true", help="only print the address")
     add_cluster_arguments(parser)
 
 

@@ -304,8 +304,8 @@ def test_a_dry_run_computes_nothing(run: Any, tmp_path: Path, folder: Path) -> N
         ("--labels none.zarr", "The Zarr store"),
         ("--truth S::none", "No array 'none'"),
         ("--truth S::wavelength", "expected the image's (40, 50)"),
-        ("--class-column crop", "--class-column is about --labels or --truth, and none is given"),
-        ("--resample-labels", "--resample-labels is about --labels or --truth"),
+        ("--class-column crop", "--class-column requires --labels or --truth; add the labels"),
+        ("--resample-labels", "--resample-labels requires --labels or --truth"),
         ("--mask none.zarr", "The Zarr store"),
         ("--mask F", "mask has dtype int16; expected bool"),
         ("--estimator pckmeans --must-link none.csv", "the file 'none.csv' does not exist"),
@@ -338,7 +338,7 @@ def test_inputs_and_outputs_are_checked_before_a_cluster_starts(
     arguments = arguments.replace("S::", f"{folder / 'scene.zarr'}::")
     before = sorted(path.name for path in tmp_path.iterdir())
     code, out, err = run(f"fit S --n-clusters 3 {arguments}", cluster=False)
-    assert code == (2 if "is about" in message else 1), err
+    assert code == (2 if "requires" in message else 1), err
     assert message in err.splitlines()[-1]
     assert "Traceback" not in err
     assert not out

@@ -43,7 +43,7 @@ def test_missing_files(tmp_path, monkeypatch):
     ("words", "message"),
     [
         ("fit --n-cluster 3", "unrecognized arguments: --n-cluster. Did you mean --n-clusters?"),
-        ("fit nosuch.tif --n-clusters 3", "There is no file"),
+        ("fit nosuch.tif --n-clusters 3", "does not exist"),
         ("--help", ""),
         *((f"{command} --help", "") for command in COMMANDS),
     ],

@@ -148,7 +148,7 @@ def test_a_signal_ends_a_fit_and_the_same_command_goes_on(
     again = job(scene, "--scheduler", address, "--title", "Again", n_init=n_init)
     code, _, err = said(*again)
     assert code == 0, err
-    assert "Going on from the checkpoint" in err
+    assert "Resuming from the checkpoint" in err
     assert [path.name for path in tmp_path.iterdir()] == ["l.zarr"]
     cube = daskclust.open_cube(scene)
     whole = daskclust.KMeans(9, tol=0, init="random", n_init=n_init, max_iter=1000, random_state=0)

@@ -64,7 +64,7 @@ def test_what_cannot_be_kept_apart() -> None:
         except ValueError as error:
             found.append(str(error))
     assert found
-    assert all("leaves no label of 'a'" in text for text in found)
+    assert all("must leave a label of each class for the fit, got none of 'a'" in text for text in found)
 
 
 def test_a_scene_and_its_baselines(

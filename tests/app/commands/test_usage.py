@@ -46,7 +46,7 @@ def said(capsys: pytest.CaptureFixture[str]) -> Said:
         ("fit a.zarr --n-clusters 3 --output=", "--output is empty"),
         ("fit a.zarr --n-clusters 3 --output m.tif --checkpoint=", "--checkpoint is empty"),
         ("predict a.zarr --model= --output m.tif", "--model is empty"),
-        ("fti a.zarr", "no command 'fti'; there are demo, fit, predict"),
+        ("fti a.zarr", "COMMAND must be one of demo, fit, predict"),
         ("fti a.zarr", "Did you mean fit?"),
         ("fit a.zarr --estimator k-means", "Did you mean kmeans?"),
         ("fit a.zarr --scale standrad", "Did you mean standard?"),
@@ -104,10 +104,10 @@ def test_job_files_take_all_options_and_know_slips(said: Said, tmp_path: Path, s
     ("words", "message"),
     [
         ("fit a.parquet --smooth --output x", "'a.parquet' is a table, and --smooth is"),
-        ("fit a.tif --baseline --output x.tif", "--baseline is about the labels kept apart"),
-        ("fit a.tif --hold-out 0.3 --output x.tif", "--hold-out keeps a part of the labels apart"),
-        ("predict a.tif --model m --class-column=c --output x.tif", "is about --truth"),
-        ("suggest a.tif --resample-labels --output q.csv", "--resample-labels is about --labels"),
+        ("fit a.tif --baseline --output x.tif", "--baseline requires held-out labels"),
+        ("fit a.tif --hold-out 0.3 --output x.tif", "--hold-out requires --labels"),
+        ("predict a.tif --model m --class-column=c --output x.tif", "requires --truth"),
+        ("suggest a.tif --resample-labels --output q.csv", "--resample-labels requires --labels"),
     ],
 )
 def test_contradictions_are_told_before_anything_is_imported(words: str, message: str) -> None:

@@ -106,7 +106,7 @@ def test_types_stay_as_they_are_stored(
         ("cut.npy --output o.npy", "cut.npy' cannot be read as a numeric array"),
         ("fields.npy --output o.npy", "must have numbers of shape (n, p), one vector per row"),
         ("none.npy --output o.npy", "must have at least one row and one value, got shape (0, 4)"),
-        ("gone.npy --output o", "There is no file"),
+        ("gone.npy --output o", "does not exist"),
         ("v.npy --columns a --output o.npy", "must have the column 'a', got embedding"),
         ("v.npy --n-clusters 91 --output o.npy", "is 91, and there are 90 rows"),
         ("v.npy --output v.npy", "in the same place as"),

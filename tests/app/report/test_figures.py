@@ -180,7 +180,7 @@ def test_all_figures_of_a_table(tmp_path, address, monkeypatch, capsys):
         check_profiles(found, X, own, ["a", "b"], lambda row: row, away)
         check_rules(parts["Rules"], table[["a", "b"]], own)
         del found["Rules"]
-        held = found.pop("Accuracy on labels kept apart", None)
+        held = found.pop("Accuracy on held-out labels", None)
         assert (held is None) == (name == "p.html")
         if held is not None:
             guess = labels[apart.rows]
