@@ -130,8 +130,8 @@ class CubeSource:
             values = self.held
             if not self.masked and np.ma.is_masked(values):
                 raise ValueError(
-                    f"Block {number} of the cube is a masked array, which its Dask array does not "
-                    "say. Build it from masked arrays only, or pass mask= or nodata=."
+                    f"Block {number} of the cube is a masked array, but its Dask array has no "
+                    f"mask. Build it from masked arrays only, or pass mask= or nodata=."
                 )
         else:
             rows, cols = self.grid.region(number)
@@ -683,8 +683,8 @@ def as_numbers(
         known = np.asarray(classes)
     elif isinstance(labels, da.Array):
         raise ValueError(
-            f"labels are lazy text ({labels.dtype}), whose names are known only when they are "
-            "computed; expected classes= with them, such as the classes_ of the model."
+            f"Lazy text labels require classes=, because their names are unknown until they are "
+            f"computed, got dtype {labels.dtype}. Pass for example the classes_ of the model."
         )
     else:
         known = np.unique(np.ma.compressed(labels).astype(str))
@@ -721,6 +721,6 @@ def widened(labels: da.Array, fill_value: float) -> da.Array:
 def _converted(labels: NDArray[Any], *, to: Any) -> NDArray[Any]:
     if labels.dtype == np.uint64 and len(labels) and labels.max() > np.iinfo(np.int64).max:
         raise ValueError(
-            f"labels hold {labels.max()}, which int64 does not; pass a fill_value from 0 on."
+            f"labels must fit into int64, got {labels.max()}. Pass a fill_value of at least 0."
         )
     return labels.astype(to)

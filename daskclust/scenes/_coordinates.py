@@ -147,7 +147,7 @@ def axis_of(line: Line, size: float | None = None) -> Axis | None:
 
 
 def placed_by_lines(y: Line | None, x: Line | None, stated: Sequence[Transform]) -> Placed:
-    """Place an image by its coordinates along y and x, of which one at least is given.
+    """Return the position of an image from its coordinates along y and x; one may be missing.
 
     A transform that agrees with the coordinates is used as it is stated.
 

@@ -337,9 +337,9 @@ class Cube:
         """Raise an error if the cube changed after its labels were computed."""
         if self._stamp != stamp(self._held_in):
             raise ValueError(
-                "The store of the cube was written to since it was read first, so labels may "
-                "belong to other values; expected a store that stays as it is. Nothing was "
-                "written. Open the cube again, fit again, and write then."
+                "The store of the cube must not change after it is opened, but it was changed. The "
+                "labels may belong to other values, so they were not written. Open the cube and "
+                "fit again, and then write the labels."
             )
 
     # Images of its size
@@ -419,7 +419,7 @@ class Cube:
         class_column: str | None = None,
         resample: bool = False,
     ) -> Image:
-        """Open a label map of the size of the cube; nothing is computed.
+        """Open a label map of the size of the cube, without computing values.
 
         `name` is that of the argument, for messages. Floats become integers, and NaN is nodata.
         With `resample`, a map on another grid is resampled to that of the cube: each pixel takes
@@ -436,7 +436,7 @@ class Cube:
     def open_image(
         self, name: str, image: Any, variable: str | None = None, class_column: str | None = None
     ) -> Image:
-        """Open an image of any values, of the size of the cube; nothing is computed."""
+        """Open an image of the size of the cube, with any values, without computing them."""
         return open_image(
             name,
             image,
@@ -611,7 +611,7 @@ class Cube:
     def smooth(
         self, labels: Any, proba: Any = None, *, strength: float = 0.5, min_pixels: int = 0
     ) -> da.Array:
-        """Smooth labels where neighboring spectra are alike, and sieve small regions.
+        """Smooth labels of neighboring pixels with similar spectra, and remove small regions.
 
         Parameters
         ----------

@@ -46,10 +46,11 @@ _ATTRIBUTES = (
     "_CRS",
 )
 _PREFIXES = ("proj:", "spatial:")
-# Ways to name a coordinate system, best first: where both maps use one, it decides.
+# Attributes that state a coordinate system, best first.  Two maps are compared by the first
+# attribute that both have.
 _SYSTEMS = ("proj:code", "proj:projjson", "proj:wkt2", "crs_wkt", "spatial_ref", "crs", "_CRS")
 _TRANSFORMS = ("spatial:transform", "transform", "GeoTransform")
-#: Rows and columns themselves: an image that does not say where it lies.
+#: Rows and columns as coordinates, for an image that is not georeferenced.
 IDENTITY = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0)
 _UNITS = {"metre": "m", "meter": "m", "degree": "\N{DEGREE SIGN}", "kilometre": "km"}
 #: Attributes that describe the extent of an image in other words than its transform.
@@ -223,7 +224,7 @@ class Georeference:
         return None if found.transform is None else found
 
     def _corrected(self, placed: Placed, title: str) -> Georeference:
-        """Replace stated transforms that contradict where the pixels lie, with a warning."""
+        """Replace transforms that contradict the coordinates of the pixels, with a warning."""
         right, stated = placed.transform, self.stated
         if right is None:
             return self
@@ -308,7 +309,7 @@ class Georeference:
         return found
 
     def crs_text(self) -> str | None:
-        """Return the coordinate system as text that pyproj reads; None where none is stated."""
+        """Return the coordinate system as text for pyproj, or None."""
         facts = self.facts()
         for name in _SYSTEMS:
             value = facts.get(name)
@@ -330,7 +331,7 @@ class Georeference:
         return facts
 
 
-#: The georeference of an image that says nothing about its place.
+#: Georeference of an image without a coordinate system and positions.
 NOWHERE = Georeference()
 
 
@@ -423,7 +424,7 @@ class PixelGrid:
 
     @property
     def crs_name(self) -> str | None:
-        """Name and EPSG code of the coordinate system; None where none is stated.
+        """Return name and EPSG code of the coordinate system, or None.
 
         >>> PixelGrid((2, 3), (30.0, 0.0, 0.0, 0.0, -30.0, 0.0), "EPSG:32610").crs_name
         'WGS 84 / UTM zone 10N (EPSG:32610)'
@@ -460,7 +461,7 @@ class PixelGrid:
 
     @property
     def axes(self) -> MapAxes:
-        """The axes of a picture; rows and columns where the image is turned."""
+        """Return the axes of a picture; rows and columns if the image is rotated."""
         a, b, c, d, e, f = self.transform
         if b != 0 or d != 0 or self.transform == IDENTITY:
             return MapAxes(0.0, 1.0, 0.0, 1.0, "Column (pixel)", "Row (pixel)", "pixel")

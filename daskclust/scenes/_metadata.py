@@ -1,4 +1,4 @@
-"""A store's metadata of a cube: its array, its axes, its values that mean nothing."""
+"""Metadata of a stored cube: its array, its axes, and its nodata values."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def given_wavelengths(values: Any, n_bands: int) -> Floats:
 
 
 def label_dtype(dtype: np.dtype[Any], n_clusters: int | None) -> np.dtype[Any]:
-    """int16 where that is known to suffice, else int32."""
+    """Return int16 if it is sufficient for all values, else int32."""
     most = np.iinfo(np.int16).max
     small = np.can_cast(dtype, np.int16) if n_clusters is None else n_clusters - 1 <= most
     return np.dtype(np.int16 if small else np.int32)

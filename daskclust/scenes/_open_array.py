@@ -87,7 +87,7 @@ class Found:
 
 
 def open_path(path: str | os.PathLike[str]) -> Any:
-    """Open a path or URL by what it holds: a Zarr node, or what `open_file` returns."""
+    """Open a path or URL: return a Zarr node, or the result of `open_file`."""
     local = local_path(path)
     if kind_of(path if local is None else local) == "zarr" or (local and local.is_dir()):
         return open_store(path)
@@ -128,8 +128,7 @@ def find_arrays(
         items = {str(name): source[name] for name in source.data_vars}
     elif variable is not None:
         raise ValueError(
-            f"variable={variable!r}, but {name or 'the source'} is a single array; leave "
-            "variable out."
+            f"variable={variable!r}, but {name or 'the source'} is a single array. Omit variable."
         )
     elif isinstance(source, dict):  # band files
         return source, files
@@ -562,7 +561,9 @@ def open_image(
     if are_features(image):
         return _from_features(image, pixel_grid(place, shape), chunks, class_column, variable)
     if class_column is not None:
-        raise ValueError(f"class_column={class_column!r}, but {name} has no columns; leave it out.")
+        raise ValueError(
+            f"class_column={class_column!r}, but {name} has no columns. Omit class_column."
+        )
     opened = read_image(name, image, variable)
     # A mask of another grid would leave out others than those that were meant.
     nearest = "" if name in ("mask", "scales") else f" {_RESAMPLE}"
@@ -666,7 +667,7 @@ def _from_features(
     is_path = isinstance(source, str | os.PathLike)
     if is_path and (kind_of(source) == "table" or (grid.crs is None and says_pixels(source))):
         if layer is not None:
-            raise ValueError(f"variable={layer!r}, but the file has no layers; leave it out.")
+            raise ValueError(f"variable={layer!r}, but the file has no layers. Omit variable.")
         rows, columns, classes = read_points(source, grid, class_column=class_column)
         values: Any = points_image(rows, columns, classes.codes, cut)
     else:
@@ -685,7 +686,7 @@ def _from_features(
 
 
 def _of_labels(name: str, item: Described) -> Image:
-    """Make an image of what xarray or a raster file holds, in which missing labels are -1."""
+    """Return labels of an xarray object or a raster file as an image; missing labels are -1."""
     values, names = item.values, item.names or ()
     if values.ndim == 3:
         # A raster file may have one band and an alpha band.

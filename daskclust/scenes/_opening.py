@@ -223,7 +223,7 @@ def open_cube(
     scales: Any = None,
     wavelengths: ArrayLike | None = None,
 ) -> Cube:
-    """Open an image cube in a file or store, or one that xarray or Dask holds.
+    """Open an image cube from a file, a store, an xarray object or a Dask array.
 
     Parameters
     ----------
@@ -343,8 +343,8 @@ def open_cube(
         scale = "unit" if scale == "angle" else scale
         if scale == "whitened" and incomplete == "keep":
             raise ValueError(
-                "scale='whitened' mixes the bands, so that one missing value would spoil a whole "
-                "pixel; use incomplete='mask', or another scale."
+                "scale='whitened' requires incomplete='mask', because a missing value would make "
+                "all bands of a pixel missing. Use incomplete='mask', or another scale."
             )
     check_choice(incomplete, "incomplete", ("mask", "keep"))
     if not 0 <= min_observed <= 1:

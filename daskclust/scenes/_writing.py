@@ -340,7 +340,7 @@ def check_not_within(array: zarr.Array | None, store: Any) -> None:
 def _write_block(
     block: NDArray[Any], *, target: StoredArray, lists_labels: bool, block_info: Any = None
 ) -> NDArray[Any]:
-    """Write one block, which is a chunk of `target`; return its labels without -1, if asked."""
+    """Write one block, which is a chunk of `target`; return its labels without -1 if requested."""
     out = np.empty((1,) * block.ndim, object)
     out[(0,) * block.ndim] = (
         _labels_in(block, np.iinfo(target.dtype).max, target.dtype) if lists_labels else []

@@ -117,7 +117,7 @@ class AreaTable(Sequence[ClassArea]):
         return pandas.DataFrame(self.records()).set_index("code")
 
     def to_csv(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
-        """Write :meth:`records` as CSV (UTF-8), whole or not at all.
+        """Write :meth:`records` as CSV (UTF-8), atomically.
 
         Raises
         ------
@@ -292,7 +292,7 @@ def places_of_codes(values: Array) -> tuple[Ints, Ints]:
 
 
 def _block_areas(block: Array, *, rule: _Rule, block_info: Any = None) -> NDArray[np.object_]:
-    """Codes of one block, their pixels, and their areas where these depend on the place."""
+    """Return codes of one block, pixel counts, and areas if these depend on the position."""
     out = np.empty((1, 1), dtype=object)
     codes, places = places_of_codes(block)
     counts = np.bincount(places, minlength=len(codes))

@@ -223,8 +223,8 @@ def kept_bands(
                 break
         if not keep.any():
             raise ValueError(
-                f"The file calls all {n_bands} bands bad; say which are, by bad_bands= "
-                "(--bad-bands), or None (none) for no band."
+                f"The file marks all {n_bands} bands as bad. Pass the bad bands as bad_bands= "
+                f"(--bad-bands), or None (none) to use all bands."
             )
     elif isinstance(bad_bands, str):
         for item in parse_bands(bad_bands):
@@ -253,7 +253,7 @@ def kept_bands(
 
 
 def chosen_bands(bands: ArrayLike, n_bands: int) -> NDArray[np.intp] | None:
-    """Return the bands asked for, ascending; None for all."""
+    """Return the requested bands in ascending order; None for all bands."""
     found = np.asarray(without_mask(bands, "bands"))
     if (
         found.ndim != 1

@@ -71,7 +71,7 @@ def resampled(
     *,
     to: str = "the cube",
 ) -> Image:
-    """Bring an image of codes to another grid: of each pixel, the value where its center lies.
+    """Resample an image of codes to another grid: each pixel gets the value at its center.
 
     Pixels that the image does not reach are -1 (False). `chunks` are the blocks of the result.
     Messages call the other grid `to`.
@@ -86,8 +86,8 @@ def resampled(
     for which, one in ((name, own), (to, grid)):
         if one.crs is None or one.transform == IDENTITY:
             raise ValueError(
-                f"{which} does not say where it lies (coordinate system and position), so "
-                f"{name} cannot be brought to the grid of {to}. Assign both, for example with "
+                f"{which} must have a coordinate system and positions to resample {name} to the "
+                f"grid of {to}, but one of them is missing. Assign both, for example with "
                 "rioxarray's write_crs and write_transform."
             )
     fill = False if values.dtype.kind == "b" else _OUTSIDE
@@ -218,8 +218,8 @@ def join_labels(
     plain = [name for name, image in sources if image.meanings is None]
     if named and plain:
         raise ValueError(
-            f"{named[0]} names its classes and {plain[0]} has codes without names; which of them "
-            "are the same cannot be told. Use codes in all of them, or give the map names "
+            f"{named[0]} names its classes and {plain[0]} has codes without names; so the codes "
+            f"cannot be compared. Use codes in all of them, or give the map names "
             "(attributes flag_values and flag_meanings)."
         )
     texts = dict(enumerate(sorted({t for _, i in sources for t in (i.meanings or {}).values()})))
@@ -265,7 +265,7 @@ def join_labels(
 
 
 def _known(values: Array, *, none: Array, table: Any) -> Ints:
-    """Codes of one block, -1 for none."""
+    """Return the codes of one block, with -1 for no class."""
     found = values.astype(np.int64)
     missing = np.isin(values, none)
     if table is not None:

@@ -100,7 +100,7 @@ def test_a_mask_that_a_dask_array_hides_is_an_error() -> None:
     ).astype("i2")
     hidden._meta = np.empty((0, 0, 0), "i2")
     cube = open_cube(hidden, dims=DIMS)
-    with pytest.raises(ValueError, match="masked array, which its Dask array does not say"):
+    with pytest.raises(ValueError, match="masked array, but its Dask array has no mask"):
         cube.samples.compute(scheduler="sync")
 
 

@@ -109,7 +109,7 @@ def test_the_same_grid_stays(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("crs", "transform", "message"),
     [
-        (None, HERE, "does not say where it lies"),
+        (None, HERE, "must have a coordinate system and positions"),
         ("EPSG:32632", from_origin(900_000, 5_200_000, 30, 30), r"no pixel in common: .* \[900000"),
     ],
 )

@@ -1,4 +1,4 @@
-"""``--choose-by-pairs``: the estimator of a fit is chosen by pairs left out."""
+"""``--choose-by-pairs``: choose the estimator of a fit by held-out pairs."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from daskclust.selection import Selection, choose_by_pairs
 
 #: Options that the choice does not support, and the reason.
 _REFUSED = {
-    "labels": "it compares estimators by pairs alone; give known classes with --truth",
-    "label_column": "it compares estimators by pairs alone; give known classes with --truth",
+    "labels": "it compares estimators only by pairs. Pass known classes with --truth",
+    "label_column": "it compares estimators only by pairs. Pass known classes with --truth",
     "checkpoint": "its fits share their passes and have no checkpoint",
 }
 
 
 class ChoiceByPairs:
-    """Stands for the estimator of a job until pairs have chosen one."""
+    """Replaces the estimator of a job until an estimator is chosen."""
 
     def __init__(self, n_clusters: int, seed: int) -> None:
         self.n_clusters = n_clusters
@@ -89,10 +89,10 @@ def make_choice(options: FitRequest) -> ChoiceByPairs:
             "with their default parameters"
         )
     if options.must_link is None and options.cannot_link is None:
-        raise UsageError("--choose-by-pairs needs pairs: give --must-link, --cannot-link, or both")
+        raise UsageError("--choose-by-pairs requires --must-link, --cannot-link, or both")
     count = options.n_clusters
     if count is None:
-        raise UsageError("--choose-by-pairs needs the number of clusters: --n-clusters K")
+        raise UsageError("--choose-by-pairs requires the number of clusters: --n-clusters K")
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
         raise UsageError(f"--n-clusters must be an integer of at least 1, got {count!r}")
     return ChoiceByPairs(count, options.seed)

@@ -1,4 +1,4 @@
-"""Common to the commands that read a cube: the flags, and opening it."""
+"""Functions of the commands that read a cube: flags, and opening the cube."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def count_pixels(cube: Any, tell: Callable[[str], Any]) -> int:
 
 
 def paths_of(cube: Any) -> dict[str, str]:
-    """Return the paths of a cube's files, by what messages call them."""
+    """Return the paths of a cube's files, by their names in messages."""
     if cube is None or isinstance(cube, str):
         return {} if cube is None else {"the cube": cube}
     return {f"the cube's band file {number}": path for number, path in enumerate(cube, start=1)}
@@ -103,7 +103,7 @@ def parts_of(text: str) -> list[str]:
 
 
 def inputs_of(options: CubeOptions, *names: str) -> dict[str, str | None]:
-    """Return the paths of what a command reads, options `names` too, by what messages say."""
+    """Return the paths of a command's inputs, with options `names`, by their names in messages."""
     found: dict[str, str | None] = {**paths_of(options.cube)}
     for name in ("labels", "truth", "mask", "exclude"):
         text = getattr(options, name, None)
@@ -143,7 +143,7 @@ def open_labels(cube: Any, options: ClassOptions, name: str) -> Any:
             raise no_codes(flag, image.values.dtype)
         opened.append((redact(part), image))
     if not opened:
-        raise ValueError(f"{flag} {text!r} names no file.")
+        raise ValueError(f"{flag} {text!r} must be the path of a file.")
     if len(opened) == 1:
         return opened[0][1]
     return join_labels(opened, cube.chunks, tuple(options.unlabeled))

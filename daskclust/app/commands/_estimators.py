@@ -17,11 +17,12 @@ from daskclust.app.commands.requests import FitRequest, UsageError
 from daskclust.core.estimator.parameters import describe
 from daskclust.core.persistence.models import registry
 
-#: Numbers of clusters, which have to be given.
+#: Numbers of clusters, which are required.
 _COUNTS = ("n_clusters", "n_components")
-#: Parameters without a useful default, and what to say where they are missing.
+#: Required parameters without a default, and the end of the message if they are missing.
 _NEEDED = {
-    "n_clusters": "the number of clusters: --n-clusters K, with labels usually their classes",
+    "n_clusters": "the number of clusters: --n-clusters K, usually the number of classes of the "
+    "labels",
     "n_components": "the number of components: --n-clusters K",
     "delta": "the cost of a cluster, --set delta=VALUE, or an approximate number of clusters, "
     "--set n_clusters_hint=K",
@@ -82,22 +83,23 @@ def make_estimator(options: FitRequest) -> Any:
         # If the default is None, the number is optional.  delta has no default.
         needed = name in params and (name == "delta" or params[name] is not None)
         if needed and name not in given and not alone:
-            raise UsageError(f"{kind.__name__} needs {why}")
+            raise UsageError(f"{kind.__name__} requires {why}")
     if needs_labels(model) and options.labels is None and options.label_column is None:
         raise UsageError(
-            f"{kind.__name__} learns from labels: give some with --labels (of a table: "
-            "--label-column), or take an estimator that needs none"
+            f"{kind.__name__} requires labels: use --labels (for a table: --label-column), or an "
+            f"estimator that does not require labels"
         )
     return model
 
 
 def check_count(params: Mapping[str, Any], most: int, unit: str) -> None:
-    """Refuse more clusters than there can be rows, before anything is read."""
+    """Raise an error for more clusters than rows, before values are read."""
     for name in _COUNTS:
         count = params.get(name)
         if isinstance(count, int) and count > most:
             raise ValueError(
-                f"--n-clusters is {count}, and there are {most} {unit} at most. Lower --n-clusters."
+                f"--n-clusters must be at most {most}, the number of {unit}, got {count}. Lower "
+                f"--n-clusters."
             )
 
 
@@ -154,7 +156,7 @@ def _entries(kind: type) -> list[tuple[list[str], str]]:
 
 
 def _plain(text: str) -> str:
-    """Return reStructuredText as it reads aloud.
+    """Return reStructuredText as plain text.
 
     >>> _plain("As ``init`` of :class:`daskclust.KMeans` [1]_ says.")
     'As init of KMeans says.'
@@ -187,7 +189,7 @@ def page_of(word: str, kind: Any, others: Mapping[str, type]) -> str:
         if name in ("random_state", "checkpoint"):
             continue
         needed = name in _COUNTS and defaults[name] is not None
-        default = "none, it is needed" if needed else defaults[name]
+        default = "none, required" if needed else defaults[name]
         values = describe(kind._parameter_constraints[name], typed=True)
         about = f"{described[name]} ({values}; default: {default})".replace("%", "%%")
         shown = "--n-clusters K" if name in _COUNTS else f"{name}=VALUE"

@@ -70,7 +70,8 @@ def refuse_model_of_table(path: str) -> None:
     columns = job_of(path).get("columns")
     if columns is not None:
         raise ValueError(
-            f"The model was fitted to the columns {columns} of a table; expected a table with them."
+            f"The model was fitted to the columns {columns} of a table, got a cube. Use a table "
+            f"with these columns."
         )
 
 
@@ -85,7 +86,7 @@ def check_outputs(
     mark: str,
     outputs: Mapping[str, Output] | None = None,
 ) -> dict[str, bool]:
-    """Refuse outputs that exist, cannot be written, are inputs, or share a place.
+    """Check outputs: none may be an input, overlap another output, or exist without permission.
 
     Return for each flag whether its output may be replaced: one that an earlier run of the same job
     (`mark`) has written, and with ``--overwrite`` one that this program has written. `outputs` are
@@ -94,7 +95,7 @@ def check_outputs(
     for name, needed, extra in _DRAWN_BY:
         if getattr(options, name, None) is not None and importlib.util.find_spec(needed) is None:
             raise ImportError(
-                f"--{name} needs {needed}, which is not installed. Use: "
+                f"--{name} requires {needed}, which is not installed. Use: "
                 f"pip install 'daskclust[{extra}]'"
             )
     if outputs is None:
@@ -107,7 +108,7 @@ def check_outputs(
         for other, name in taken.items():
             if place == other or place in other.parents or other in place.parents:
                 raise ValueError(
-                    f"{flag} {redact(path)!r} is in the same place as {name}; choose another."
+                    f"{flag} {redact(path)!r} is in the same place as {name}. Use another path."
                 )
         taken[place] = flag
         try:
@@ -119,8 +120,8 @@ def check_outputs(
             raise kind(f"{flag} {error}") from error
         if path.startswith("memory:"):
             raise ValueError(
-                f"{flag} {redact(path)!r} is in the memory of this process and would be lost "
-                "at its end; give a path or the URL of a store."
+                f"{flag} {redact(path)!r} must not be in the memory of this process, which is lost "
+                f"at its end. Use a path or the URL of a store."
             )
         if output.path is not None:
             check_writable(flag, path, output.path)
@@ -158,8 +159,8 @@ def margin_kind(model: Any) -> str | None:
 def check_margin(options: Any, model: Any) -> None:
     if options.uncertainty is not None and margin_kind(model) is None:
         raise UsageError(
-            f"{type(model).__name__} has no margin, so no --uncertainty; estimators with "
-            "centers or probabilities have one, such as kmeans, gaussianmixture and label-spreading"
+            f"--uncertainty requires an estimator with centers or probabilities, such as kmeans, "
+            f"gaussianmixture or label-spreading, got {type(model).__name__}"
         )
 
 
@@ -219,12 +220,13 @@ def _gap(distances: NDArray[Any], *, groups: NDArray[Any]) -> NDArray[Any]:
 
 def check_smoothing(options: Any, model: Any) -> None:
     if options.smooth is not None and not 0 <= options.smooth < float("inf"):
-        raise UsageError(f"--smooth {options.smooth}; expected a finite number from 0 on")
+        raise UsageError(f"--smooth must be finite and at least 0, got {options.smooth}")
     if options.min_pixels is not None and options.min_pixels < 0:
-        raise UsageError(f"--min-pixels {options.min_pixels}; expected an integer from 0 on")
+        raise UsageError(f"--min-pixels must be an integer of at least 0, got {options.min_pixels}")
     if options.smooth and not hasattr(model, "predict_proba"):
         raise UsageError(
-            f"{type(model).__name__} has no probabilities, so no --smooth; --min-pixels needs none"
+            f"--smooth requires an estimator with probabilities, got {type(model).__name__}. "
+            f"--min-pixels supports all estimators"
         )
 
 
@@ -243,7 +245,7 @@ def read_class_colors(path: str) -> dict[str, str]:
     else:
         pairs = pairs_of_lines(f"--colors {path!r}", text, ("class", "color"))
     if not pairs:
-        raise ValueError(f"--colors {path!r} holds no class with a color; expected class,color.")
+        raise ValueError(f"--colors {path!r} must contain lines class,color, got none.")
     for name, color in pairs.items():
         if not _COLOR.fullmatch(color.lower()):
             raise ValueError(
@@ -272,7 +274,9 @@ def pairs_of_lines(
                 f"{what}, line {number}, has {len(cells)} fields; expected {','.join(heads)}."
             )
         if found.setdefault(*cells) != cells[1]:
-            raise ValueError(f"{what} says two things of {cells[0]!r}; expected one line a class.")
+            raise ValueError(
+                f"{what} must have one line per class, got two different lines for {cells[0]!r}."
+            )
     return found
 
 
@@ -308,9 +312,9 @@ def _of_style(path: str, text: str) -> dict[str, str]:
 
 
 def paint(model: Any, path: str) -> list[str]:
-    """Let a fitted model remember the colors in a file of its classes or clusters.
+    """Store the colors in a file for classes or clusters in a fitted model.
 
-    Returns what the file and the model do not share, in words.
+    Return sentences about classes that are missing in the file or the model.
     """
     colors = read_class_colors(path)
     legend = legend_of(model)
@@ -336,12 +340,14 @@ def paint(model: Any, path: str) -> list[str]:
     told = []
     unknown = [name for name in colors if name not in codes]
     if unknown:
-        told.append(f"--colors {path!r} names {_some(unknown)}, no class of the fit")
+        told.append(
+            f"--colors {path!r} contains {_some(unknown)}, which are not classes of the fit"
+        )
     left = [legend.by_code[code] for code in legend.codes if code not in given]
     if left:
         told.append(
-            f"--colors {path!r} has no color of {_some(left)}: the color of the labels, if they "
-            "have one, or the default is kept"
+            f"--colors {path!r} lacks a color of {_some(left)}: the color of the labels or the "
+            f"default color is used"
         )
     return told
 
@@ -413,9 +419,9 @@ def add_agreements(
         except NothingInCommonError:
             unit = "row" if grid is None else "pixel"
             found.setdefault("not_compared", {})[name] = (
-                f"the fit learned from each {unit} of known class that has a label here"
+                f"the fit used the labels of all {unit}s of known class"
                 if learned and name == "truth"
-                else f"no {unit} of known class has a label here"
+                else f"none of the labeled {unit}s has a known class"
             )
             continue
         compare_classes(compared, legend, opened, warns=not used)
@@ -486,8 +492,8 @@ def agreements_as_text(found: Mapping[str, Any]) -> list[str]:
             f"pairwise F {scores['pairwise_f']:.3f}{_accuracy(scores)} on "
             f"{scores['pixels']} {unit}"
             # A score on what was learned says nothing about the rest of the map.
-            + (" that the fit learned from" if scores.get("used_by_fit") else "")
-            + (" that the fit did not learn from" if scores.get("unseen_by_fit") else "")
+            + (" used in the fit" if scores.get("used_by_fit") else "")
+            + (" not used in the fit" if scores.get("unseen_by_fit") else "")
         )
         if "by_class" in scores and not scores.get("used_by_fit"):
             lines += _by_class_as_text(scores["by_class"])
@@ -510,7 +516,10 @@ def held_out_as_text(found: Mapping[str, Any]) -> list[str]:
         f"with {counted(scores['rows'], 'label')}"
     ]
     if scores["not_held_out"]:
-        lines.append(f"{'':<10}not judged, of one group only: {', '.join(scores['not_held_out'])}")
+        lines.append(
+            f"{'':<10}not evaluated, because they have only one group: "
+            f"{', '.join(scores['not_held_out'])}"
+        )
     if "by_class" in scores:
         lines += _by_class_as_text(scores["by_class"])
     others = scores.get("baselines", {})

@@ -21,7 +21,7 @@ from daskclust.exceptions import MemoryPlanError, PerformanceWarning
 
 
 def passes_of(params: Mapping[str, Any], *, constrained: bool) -> dict[str, int | None]:
-    """Return the passes of a fit by what they are for, as upper limits; None if unknown."""
+    """Return upper limits of the passes of a fit by their purpose; None if unknown."""
     inner = int(params.get("max_iter", params.get("em_iter", 1)))
     levels = 0
     if "n_probe" in params:
@@ -56,7 +56,7 @@ def memory_of(
     n_blocks: int,
     read: int,
 ) -> dict[str, Any]:
-    """Foresee the memory of a worker and the bytes of temporary files, as JSON values.
+    """Estimate the memory of a worker and the bytes of temporary files, as JSON values.
 
     `params` as in :func:`make_plan`; `dtype` of the rows, `read` the bytes read for a block.
     """
@@ -141,14 +141,13 @@ def check_memory(plan: Mapping[str, Any]) -> None:
         remedy = f"Use fewer and larger workers (--local, --memory-limit), {smaller}."
         if plan.get("rows_estimated"):
             warn(
-                f"By an estimate of its rows, from the length of the first lines, a worker would "
-                f"need about {need} of its {given}. If workers run out of memory: {remedy}",
+                f"A worker would require about {need} and has {given}, if the number of rows, "
+                f"which is estimated from the first lines, is correct. If workers run out of "
+                f"memory: {remedy}",
                 PerformanceWarning,
             )
             return
-        raise MemoryPlanError(
-            f"A worker would need about {need} of its {given}, too much. {remedy}"
-        )
+        raise MemoryPlanError(f"A worker would require about {need} and has {given}. {remedy}")
 
 
 def only_plan(request: RunOptions, command: str, plan: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -190,7 +189,7 @@ def plan_as_text(plan: Mapping[str, Any]) -> list[str]:
 
 def _memory_as_text(plan: Mapping[str, Any]) -> list[str]:
     if plan["peak_memory_a_worker"] is None:
-        return ["Memory    not known before the rows are counted"]
+        return ["Memory    unknown until the rows are counted"]
     memory = f"Memory    about {format_bytes(plan['peak_memory_a_worker'])} a worker"
     if plan.get("rows_estimated"):
         memory += " (of rows that are estimated)"

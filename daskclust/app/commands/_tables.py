@@ -46,11 +46,11 @@ def is_table(options: CubeOptions) -> bool:
     for name in ("columns", "keep", "label_column", "groups"):
         if getattr(options, name, None) is not None:
             raise UsageError(
-                f"--{name.replace('_', '-')} is about tables, and {redact(paths[0])!r} is not a "
-                "table; expected Parquet or CSV, or an array of two dimensions (STORE.zarr/NAME)"
+                f"--{name.replace('_', '-')} requires a table, got {redact(paths[0])!r}. Use "
+                f"Parquet, CSV, or an array of two dimensions (STORE.zarr/NAME)"
             )
     if any(found):
-        raise UsageError("some files are tables and others are not; expected one kind")
+        raise UsageError("all files must be tables, or none of them, got both")
     return False
 
 
@@ -120,7 +120,7 @@ class TableJob(Job):
         with progress.task("Rows"):
             n = sum(self.table.lengths)
         if n == 0:
-            raise ValueError("The table has no rows; expected one at least.")
+            raise ValueError("The table must have at least one row, got none.")
         return n
 
     def labels(self) -> Any:
@@ -362,7 +362,8 @@ def _open(options: Any, columns: Any, label_column: str | None, *known: str | No
     if columns is not None and len(kept) < len(table.columns):
         wrong = next(name for name in table.columns if name in known)
         raise ValueError(
-            f"The column {wrong!r} is the truth or the groups; leave it out of --columns."
+            f"The column {wrong!r} must not be in --columns, because it contains the truth or the "
+            f"groups."
         )
     if columns is None and len(kept) < len(table.columns):
         table = opened(columns=kept)
@@ -381,7 +382,7 @@ def _check_outputs(
     inputs["--config"] = None if options.config is None else str(options.config)
     if options.truth is not None and options.truth not in table.frame.columns:
         raise KeyError(
-            f"--truth: the table has no column {options.truth!r}; it has "
+            f"--truth must be a column of the table, got {options.truth!r}. The columns are "
             f"{', '.join(map(str, table.frame.columns))}."
         )
     new: list[str] = []
@@ -399,8 +400,8 @@ def _check_outputs(
             raise ValueError(f"{shown} {name!r} is a column of --output, which is not given.")
         if name in table.frame.columns or name in new:
             raise ValueError(
-                f"The table has a column {name!r} already; expected a new name. Give one with "
-                f"{shown}."
+                f"{shown} must be a new name, got {name!r}, which is a column of the table. Use "
+                f"another name."
             )
         new.append(name)
     if options.keep is not None:
@@ -410,7 +411,7 @@ def _check_outputs(
         ):
             raise ValueError(
                 f"--keep needs --output as a folder of Parquet files, got "
-                f"{redact(options.output)!r}. Leave it out."
+                f"{redact(options.output)!r}. Omit it."
             )
     outputs = {
         flag: output

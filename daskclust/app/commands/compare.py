@@ -1,4 +1,4 @@
-"""``daskclust compare``: what changed from one label map to another."""
+"""``daskclust compare``: compare two label maps."""
 
 from __future__ import annotations
 

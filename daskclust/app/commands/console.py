@@ -1,4 +1,4 @@
-"""Common to the commands: choosing a cluster, progress on stderr, kinds of arguments."""
+"""Functions of all commands: connection to a cluster, progress on stderr, types of arguments."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from daskclust.core.storage.redact import redact
 
 #: Flags by the names of what they mean in Python.
 _OTHER_NAMES = {"--random-state": "--seed", "--random_state": "--seed"}
-#: Likeness from which a word is taken for a slip of the pen.
+#: Minimum similarity of a word and its suggested correction.
 _LIKE = 0.6
 
 
@@ -63,7 +63,7 @@ def one_of(*choices: str) -> Callable[[str], str]:
 def tell(
     options: argparse.Namespace, found: dict[str, Any], as_text: Callable[[Any], list[str]]
 ) -> int:
-    """Print what was found: for programs, or in lines for people; return the exit code."""
+    """Print the results as JSON or as text; return the exit code."""
     # Not above: a parser alone loads no library.
     from daskclust.core.storage.outputs import json_text
 
@@ -135,7 +135,7 @@ class Parser(argparse.ArgumentParser):
     def refuse(self, unknown: Sequence[str]) -> NoReturn:
         """End the program with the unknown flags or words, and the nearest of the known flags."""
         flags = [word.split("=")[0] for word in unknown if word.startswith("-")]
-        hint = " Give all files side by side, before or behind the options."
+        hint = " List all files together, before or after the options."
         if flags:
             known = [name for action in self.actions for name in action.option_strings]
             meant = _OTHER_NAMES.get(flags[0])
@@ -149,7 +149,7 @@ class Parser(argparse.ArgumentParser):
 
 #: Advice on connections by TLS.
 _TLS = (
-    "For tls:// give the certificates in Dask's configuration, distributed.comm.tls (ca-file and "
+    "For tls://, set the certificates in Dask's configuration, distributed.comm.tls (ca-file and "
     "client)."
 )
 
@@ -273,8 +273,8 @@ def _connect(options: ClusterOptions) -> Any:
         if not file.is_file():
             # The client itself would wait for it for ever.
             raise FileNotFoundError(
-                f"The scheduler file {shown!r} does not exist; start the scheduler with "
-                "--scheduler-file first."
+                f"The scheduler file {shown!r} does not exist. Start the scheduler with "
+                f"--scheduler-file first."
             )
         target = {"scheduler_file": shown}
     try:

@@ -1,4 +1,4 @@
-"""``daskclust explain``: what each cluster of a saved model is, on the data it labels."""
+"""``daskclust explain``: describe each cluster of a saved model on data."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def explain(options: ExplainRequest) -> tuple[Any, Any]:
     from daskclust.explain import explained
 
     if options.cube is None:
-        raise UsageError("no CUBE given: the data that the model labels")
+        raise UsageError("CUBE is required: the data that the model labels")
     _check_output(options)
     progress = Progress()
     model = daskclust.load(options.model)
@@ -93,7 +93,7 @@ def _check_output(options: ExplainRequest) -> None:
         )
     if kind == ".html" and importlib.util.find_spec("matplotlib") is None:
         raise ImportError(
-            "A page needs matplotlib, which is not installed. Use: pip install 'daskclust[plot]'"
+            "A page requires matplotlib, which is not installed. Use: pip install 'daskclust[plot]'"
         )
     inputs = {"MODEL": options.model, **paths_of(options.cube)}
     # Of no job: an earlier one is replaced with --overwrite alone.

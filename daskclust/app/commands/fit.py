@@ -1,4 +1,4 @@
-"""``daskclust fit``: a cube in; a label map, a model and a report out."""
+"""``daskclust fit``: fit an estimator to a cube or a table; write maps, a model and a report."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _as_text(found: dict[str, Any]) -> list[str]:
 def fit(options: FitRequest) -> dict[str, Any]:
     """Fit an estimator, write the outputs of the request, and return the results.
 
-    With ``dry_run`` nothing is computed, and the plan is returned.
+    With ``dry_run``, return the plan and compute nothing.
     """
     check_needs("fit", options)
     began = time.perf_counter()
@@ -77,8 +77,8 @@ def fit(options: FitRequest) -> dict[str, Any]:
         return plan
     if not job.places and options.hold_out is None:
         raise UsageError(
-            "nothing to write: give --output for the label map, --model, --report, --uncertainty, "
-            "--score, or several of them; --dry-run only plans"
+            "at least one output is required: --output for the label map, --model, --report, "
+            "--uncertainty or --score. --dry-run only plans"
         )
     return run(model, job, Progress(), began)
 
@@ -246,7 +246,7 @@ class CubeJob(Job):
         return da.where(da.isin(values, list(opened.nodata)), -1, values)
 
     def _smoothed(self, model: Any, labels: Any, legend: Legend) -> Any:
-        """Return the values of the map, smoothed as asked; lazy.
+        """Return the lazy values of the map, smoothed if requested.
 
         Posteriors are those of the model's own classes, regions those of the map.
         """
@@ -292,7 +292,7 @@ class CubeJob(Job):
 
 
 def open_cube_job(options: Any, model: Any, *, fits: bool) -> CubeJob:
-    """Open and check what a fit or a prediction will need, from metadata only."""
+    """Open and check the inputs and outputs of a fit or a prediction, from metadata only."""
     if not fits:
         _outputs.refuse_model_of_table(options.model)
     _outputs.check_margin(options, model)
@@ -322,9 +322,8 @@ def open_cube_job(options: Any, model: Any, *, fits: bool) -> CubeJob:
         check_same_data(model, cube)
         if cube.shape[2] != model.n_features_in_:
             raise ValueError(
-                f"The cube has {cube.shape[2]} bands, the model was fitted to "
-                f"{model.n_features_in_}; expected the same bands: a scene of the same sensor, or "
-                "--bad-bands."
+                f"The cube must have the {model.n_features_in_} bands of the model, got "
+                f"{cube.shape[2]}. Use a scene of the same sensor, or --bad-bands."
             )
     maps = {
         name: _cubes.open_labels(cube, options, name)

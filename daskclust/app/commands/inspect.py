@@ -1,4 +1,4 @@
-"""``daskclust inspect``: what is in a store, and what to change about it."""
+"""``daskclust inspect``: describe a store, and give advice about it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def inspect(options: InspectRequest) -> dict[str, Any]:
-    """Describe what a path holds."""
+    """Describe the data at a path."""
     if options.cube is None:
         raise UsageError("no CUBE given")
     if is_table(options):
@@ -200,7 +200,7 @@ def _cube(options: InspectRequest) -> dict[str, Any]:
 
 
 def advice(found: Mapping[str, Any], *, unit_bytes: int) -> list[str]:
-    """Say how to make a cube faster to read or safer to use.
+    """Return advice on faster reads and safer use of a cube.
 
     `found` is the output of ``inspect --json``, `unit_bytes` the size of an uncompressed shard or
     chunk.
@@ -502,7 +502,7 @@ def _advice(found: Mapping[str, Any]) -> list[str]:
 
 
 def _type_in_short(dtype: str) -> str:
-    """Write what Arrow calls a type in a dozen characters.
+    """Return a short name of an Arrow type, of about a dozen characters.
 
     >>> _type_in_short("fixed_size_list<element: halffloat>[256]"), _type_in_short("int16")
     ('list[256]', 'int16')

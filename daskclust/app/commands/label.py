@@ -1,4 +1,4 @@
-"""``daskclust label``: a scene in; a page that asks for labels; a map, a model and labels out."""
+"""``daskclust label``: label pixels of a scene in a browser, and save labels, a model and a map."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _with_names(request: LabelRequest) -> LabelRequest:
-    """Name the files that have no name after the scene."""
+    """Set default names of the files, from the name of the scene."""
     # Whole but for endings: files of two scenes that share the first part of it are two.
     first = request.cube if isinstance(request.cube, str) else (request.cube or [""])[0]
     stem = Path(name_of_cube(first).removesuffix(".zip")).stem or "scene"
@@ -77,7 +77,7 @@ def label(options: LabelRequest) -> None:
     if options.cube is None:
         raise UsageError("no CUBE given")
     if options.incomplete == "keep":
-        raise UsageError("label needs complete pixels, so no --incomplete keep")
+        raise UsageError("label requires complete pixels and does not support --incomplete keep")
     options = _with_names(options)
     progress = Progress()
     saving = fit_request(options)
@@ -94,7 +94,7 @@ def label(options: LabelRequest) -> None:
 
 
 def _label(options: LabelRequest, saving: FitRequest, progress: Progress) -> None:
-    """Ask until the person ends; labels and outputs are kept for this process."""
+    """Serve the page until the user ends it; labels and outputs are locked."""
     from daskclust.app.labeling.files import AnswersFile, read_answers
     from daskclust.app.labeling.pictures import Pictures
     from daskclust.app.labeling.server import Page, serve
@@ -146,8 +146,8 @@ def _label(options: LabelRequest, saving: FitRequest, progress: Progress) -> Non
             url = stack.enter_context(serve(page, options.port))
         except OSError as error:
             raise OSError(
-                f"--port {options.port} cannot be used ({error.strerror}); choose another, or "
-                "leave it out."
+                f"--port {options.port} cannot be used ({error.strerror}). Use another port, or "
+                f"omit it."
             ) from error
         print(url, flush=True)
         progress.say(f"Labels: {options.labels}. Ctrl-C ends; the labels are kept.")

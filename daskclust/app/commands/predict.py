@@ -1,4 +1,4 @@
-"""``daskclust predict``: a cube and a saved model in, a label map out."""
+"""``daskclust predict``: label a cube or a table with a saved model."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def predict(options: PredictRequest) -> dict[str, Any]:
-    """Label pixels or rows by a saved model, write the outputs of the request, and return results.
+    """Label pixels or rows with a saved model, write the requested outputs, and return results.
 
     With ``dry_run`` nothing is computed, and the plan is returned.
     """
@@ -34,19 +34,18 @@ def predict(options: PredictRequest) -> dict[str, Any]:
 
     check_needs("predict", options)
     if options.model is None:
-        raise UsageError("--model is needed: what fit --model has written")
+        raise UsageError("--model is required: a model written by fit --model")
     wanted = ("output", "uncertainty", "score", "report", "truth")
     if all(getattr(options, name) is None for name in wanted):
         raise UsageError(
-            "nothing to write: --output is needed, or --uncertainty, --score, --report, --truth, "
-            "or several of them"
+            "at least one output is required: --output, --uncertainty, --score, --report or --truth"
         )
     began = time.perf_counter()
     model = daskclust.load(options.model)
     if not hasattr(model, "predict"):
         raise ValueError(
-            f"{type(model).__name__} labels the rows of its fit alone; expected the model of an "
-            "estimator that predicts, such as HDBSCAN. Or fit it to these data."
+            f"--model must be a model with predict, got {type(model).__name__}, which labels only "
+            f"the rows of its fit. Use for example HDBSCAN, or fit the estimator to these data."
         )
     job: Any
     if is_table(options):

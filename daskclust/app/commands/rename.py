@@ -1,4 +1,4 @@
-"""``daskclust rename``: other names for the classes of a saved model, some of them joined."""
+"""``daskclust rename``: rename or merge the classes of a saved model."""
 
 from __future__ import annotations
 
@@ -76,18 +76,20 @@ def _by_code(
             f"{', '.join(legend.names[:20])} or their codes."
         )
     if not all(pairs.values()):
-        raise ValueError(f"{path!r} has an empty new name; expected a text.")
+        raise ValueError(f"{path!r} must not contain an empty new name.")
     new = {codes[name]: text for name, text in pairs.items()}
     noise = legend.by_code.get(-1 if legend.noise is None else legend.noise)
     if legend.noise in new or noise in new.values():
         raise ValueError(f"{path!r} names {noise!r}, which is not a class; expected only classes.")
     if len(new) < len(pairs):
-        raise ValueError(f"{path!r} names one class twice, by name and code; expected one line.")
+        raise ValueError(
+            f"{path!r} must have one line per class, got a class by its name and its code."
+        )
     return new
 
 
 def _rename(model: Any, legend: Legend, new: dict[int, str]) -> None:
-    """Let a model remember new names; classes of one new name become the first of them."""
+    """Store new names in a model; classes with the same new name get the code of the first one."""
     groups: dict[str, list[int]] = {}
     for code, name in legend.by_code.items():
         groups.setdefault(new.get(code, name), []).append(code)

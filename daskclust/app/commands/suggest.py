@@ -1,4 +1,4 @@
-"""``daskclust suggest``: a scene and a few labels in; the pixels to be labeled next out."""
+"""``daskclust suggest``: suggest the pixels of a scene to label next."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def suggest(options: SuggestRequest) -> dict[str, Any]:
     from daskclust.app.report.page import Report
 
     if options.output is None:
-        raise UsageError("--output is needed")
+        raise UsageError("--output is required")
     if options.seed < 0:
         raise UsageError(f"--seed {options.seed} is negative")
     check_needs("suggest", options)

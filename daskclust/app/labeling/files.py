@@ -1,4 +1,4 @@
-"""Files of questions: points to be given a class, as GeoJSON or CSV, and their answers."""
+"""Files of suggested points and their classes, as GeoJSON or CSV."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def _geojson(
 
 
 def position(system: str | None, x: Any, y: Any) -> tuple[str | None, tuple[Any, Any]]:
-    """Name of the coordinate system and positions in it; longitude and latitude have no name."""
+    """Return the name of the coordinate system (None for longitude and latitude), and positions."""
     here = x, y
     if system is None:
         return None, here
@@ -232,7 +232,7 @@ def _version(path: Path) -> tuple[int, int, int]:
 
 
 def _read(file: AnswersFile) -> tuple[dict[str, Any], list[dict[str, Any]], str | None]:
-    """Return what is said beside the labels, these with their ``place``, and its system."""
+    """Return metadata, the labels with their ``place``, and the coordinate system."""
     if not file.is_package:
         whole = json.loads(Path(file.place).read_text(encoding="utf-8"))
         places = (feature["geometry"]["coordinates"][:2] for feature in whole["features"])
@@ -259,10 +259,10 @@ def _read(file: AnswersFile) -> tuple[dict[str, Any], list[dict[str, Any]], str 
 
 
 def read_answers(file: AnswersFile, grid: Any) -> tuple[dict[str, Any], list[Label]]:
-    """Return what was kept beside the labels, and these in the order of their answers.
+    """Return the stored metadata, and the labels in the order of the answers.
 
-    Where the image says where it lies, a label is of the pixel at its place: points may have been
-    moved or added since, such as in QGIS, or be of another image.
+    If the image is georeferenced, a label belongs to the pixel at its coordinates: points may have
+    been moved or added, for example in QGIS, or may be from another image.
     """
     file.check()
     about, items, system = _read(file)
@@ -273,8 +273,8 @@ def read_answers(file: AnswersFile, grid: Any) -> tuple[dict[str, Any], list[Lab
         pixels = _pixels_at([item["place"] for item in items], system, grid)
     elif any(None in pixel for pixel in pixels):
         raise ValueError(
-            f"{file.place!r} has points without row and column, and the image does not say where "
-            "it lies; expected both of each point."
+            f"{file.place!r} must have row and column for each point, because the image is not "
+            f"georeferenced, got points without them."
         )
     last = max((int(item.get("step") or 0) for item in items), default=0)
     labels = [

@@ -1,4 +1,4 @@
-"""Label spreading again and again: a graph of a sample that is kept while labels come in."""
+"""Repeated label spreading on the graph of a sample, which does not depend on labels."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class _Seen:
 
 @dataclass(frozen=True)
 class KeptGraph:
-    """Prototypes, and the rows of a sample: what a new label does not change.
+    """Prototypes and sampled rows, which do not depend on labels.
 
     Labels are spread as :class:`LabelSpreading` does it without a classifier, on a graph that is
     counted on the sample.  ``problem`` has no labels, ``state`` no counts; ``pairs`` are both ends
@@ -137,7 +137,7 @@ class KeptGraph:
         return replace(posterior, weights=np.array([exponent, 0.0]))
 
     def _counted(self, problem: SpreadingProblem) -> PrototypeState:
-        """Count how nodes hang together in the sample."""
+        """Count the edges between nodes in the sample."""
         n_sets = problem.n_sets
         labeled = [space(problem.extra) for space in problem.spaces(self.state)[::n_sets]]
 

@@ -1,4 +1,4 @@
-"""Tiles of a scene and its map: a browser gets what its screen shows, and no more."""
+"""Tiles of a scene and its map, which are computed when a browser requests them."""
 
 from __future__ import annotations
 

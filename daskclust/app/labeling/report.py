@@ -39,7 +39,7 @@ def write_questions_report(
         page.facts(
             [
                 (f"{gain.n_labels}", "labels so far"),
-                (f"{gain.accuracy:.1%}", "of the pixels right, the model believes"),
+                (f"{gain.accuracy:.1%}", "accuracy that the model expects"),
                 (f"{gain.changed[-1]:.1%}", f"of the pixels expected to change by {n} answers"),
             ]
         )

@@ -135,7 +135,7 @@ class Page:
 
     @contextmanager
     def tell(self, text: str) -> Iterator[None]:
-        """Show what is under way, here and on the terminal."""
+        """Show the progress on the page and on the terminal."""
         with self._lock:
             self._doing = [text]
         self._changed()
@@ -163,7 +163,7 @@ class Page:
     # Requests of browser tabs
 
     def act(self, wish: dict[str, Any]) -> dict[str, Any]:
-        """Do what a tab asks for, and return the state; what cannot be done is Refused."""
+        """Process a request of a tab and return the state; raise Refused if it is invalid."""
         known = {
             "label": self._label,
             "polygon": lambda wish: self.session.say(wish["pixels"], _name(wish)),
@@ -182,7 +182,7 @@ class Page:
         name = str(wish.get("do"))
         action = known.get(name)
         if action is None:
-            raise Refused(f"Nothing is called {name[:40]!r}.")
+            raise Refused(f"The action {name[:40]!r} does not exist.")
         if self.learner is None and wish["do"] not in ("add", "change", "remove"):
             raise Refused("The scene is still being read; wait until the page is ready.")
         # This is outside the lock, so that tabs can continue while pixels are read.

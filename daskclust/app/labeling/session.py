@@ -1,4 +1,4 @@
-"""Classes, labels and undone answers of a person.  Nothing is computed here."""
+"""Classes, labels and undo history of a labeling session."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Share(NamedTuple):
 
 @dataclass(frozen=True)
 class _Said:
-    """All that undoing brings back."""
+    """State that an undo restores."""
 
     classes: tuple[Class, ...]
     labels: tuple[Label, ...]
@@ -46,7 +46,7 @@ def checked_name(name: Any, taken: Iterable[str] = ()) -> str:
     if not 0 < len(text) <= _LONG:
         raise Refused(f"A class needs a name of 1 to {_LONG} characters.")
     if text in taken:
-        raise Refused(f"There is a class {text!r} already.")
+        raise Refused(f"The class {text!r} exists already.")
     try:
         float(text)
     except ValueError:
@@ -131,7 +131,7 @@ class Session:
         for row, column in pixels:
             if not (0 <= row < height and 0 <= column < width):
                 raise Refused(
-                    f"The pixel (row {row}, column {column}) lies outside the image of {height} x "
+                    f"The pixel (row {row}, column {column}) is outside the image of {height} x "
                     f"{width} pixels."
                 )
         step = max((label.step for label in self._said.labels), default=0) + 1
@@ -154,7 +154,7 @@ class Session:
 
     @contextmanager
     def whole_or_not(self) -> Iterator[None]:
-        """Leave everything as it was where what is done inside fails."""
+        """Restore the state if an error occurs inside the context."""
         before = self._past, self._said
         try:
             yield

@@ -319,7 +319,7 @@ def write_report(
     profiles : Profiles, optional
         Of the labels in the map; see :func:`daskclust.explain.profiles`.
     held_out : mapping, optional
-        Accuracy on labels kept apart, as ``fit --hold-out --json`` prints it.
+        Accuracy on held-out labels, as ``fit --hold-out --json`` prints it.
     not_compared : mapping of str to str, optional
         Why the labels are not compared with ``"labels"`` or ``"truth"``.
     predicted : bool, default=False

@@ -113,7 +113,7 @@ def add_held_out(page: Page, found: Mapping[str, Any]) -> None:
     from daskclust.metrics import FEW_UNITS
 
     page.section(
-        "Accuracy on labels kept apart",
+        "Accuracy on held-out labels",
         "held_out",
         found=found,
         few_units=FEW_UNITS,
@@ -195,7 +195,7 @@ def _percent(share: float) -> str:
 
 
 def mostly_of(agreement: Mapping[str, Mapping[str, Any]] | None) -> dict[int, str]:
-    """Say for each cluster which known class most of its known pixels have.
+    """Return the most frequent known class of each cluster, with its share.
 
     `agreement` is by ``truth`` or ``labels``, of which the first is taken.
 
@@ -256,7 +256,7 @@ def explained_page(title: str, profiles: Any, rules: Any) -> str:
 def add_profiles(
     page: Page, profiles: Any, rules: Any = None, colors: Sequence[str] | None = None
 ) -> None:
-    """Add what sets each cluster apart: in a line, as a picture, as rules, and in numbers.
+    """Add a description of each cluster: one line, a picture, rules and statistics.
 
     `rules` may be the reason for the absence of rules.
     """
@@ -337,7 +337,7 @@ def _things(profiles: Any) -> str:
 
 
 def _numbers_of(profiles: Any, at: int) -> dict[str, Any]:
-    """Return the features that set a cluster apart, with their statistics."""
+    """Return the distinguishing features of a cluster, with their statistics."""
     names = profiles.distinguishing(profiles.labels[at], _FEATURES)
     places = [profiles.features.index(name) for name in names]
     quantiles = profiles.quantiles[at]

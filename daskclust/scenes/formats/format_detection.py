@@ -27,7 +27,7 @@ _BLOCK_BYTES = 64 * 2**20
 
 @contextmanager
 def needs_extra(what: str) -> Iterator[None]:
-    """Name the extra where a reader's package is missing."""
+    """Raise ImportError with the extra to install if a reader's package is missing."""
     try:
         yield
     except ImportError as error:

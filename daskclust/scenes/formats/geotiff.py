@@ -100,7 +100,7 @@ def write_cog(
     band_names: Sequence[str] | None = None,
     check: Callable[[], None] | None = None,
 ) -> Generator[None, Array, Path]:
-    """Write a map as a cloud-optimized GeoTIFF that is whole or absent; a generator.
+    """Write a map atomically as a cloud-optimized GeoTIFF; a generator.
 
     `windows` (rows, columns) are disjoint and together cover the image.  The values of each are
     sent to the generator, of shape (rows, columns) or (bands, rows, columns).  It returns the path
@@ -225,7 +225,9 @@ def _errors_of_writing(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def _unwritten(path: str | os.PathLike[str], why: str) -> OSError:
-    return OSError(f"{redact(path)!r} could not be written: {why}. Is there room on the disk?")
+    return OSError(
+        f"{redact(path)!r} could not be written: {why}. Check that the disk is not full."
+    )
 
 
 def _write_categories(path: Path, names: Mapping[int, str]) -> None:

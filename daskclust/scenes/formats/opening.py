@@ -53,7 +53,8 @@ def open_netcdf(path: str | os.PathLike[str], *, classic: bool) -> Any:
             ) from error
         if isinstance(error, FileNotFoundError):
             raise FileNotFoundError(
-                f"There is no file {redact(path)!r}; give the path or URL of an existing one."
+                f"The file {redact(path)!r} does not exist. Use the path or URL of an existing "
+                f"file."
             ) from error
         raise OSError(
             f"{redact(path)!r} cannot be read as NetCDF or HDF5: {redact(error)}. Is the file "
@@ -147,7 +148,7 @@ def _existing(name: str) -> str:
         return name
     if not Path(name).exists():
         raise FileNotFoundError(
-            f"There is no file {redact(name)!r}; give the path of an existing one."
+            f"The file {redact(name)!r} does not exist. Use the path of an existing file."
         )
     return str(Path(name).absolute())
 

@@ -169,7 +169,7 @@ def _centers(file: Any) -> Any:
 
 
 def _one_or_all(values: Sequence[Any]) -> Any:
-    """Return a single value where all are the same."""
+    """Return the common value if all values are equal."""
     return values[0] if len({repr(value) for value in values}) == 1 else list(values)
 
 

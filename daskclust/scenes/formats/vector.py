@@ -364,8 +364,8 @@ def _refuse_contradictions(rows: Ints, cols: Ints, codes: Ints, grid: PixelGrid,
     if same.any():
         at = order[int(np.flatnonzero(same)[0])]
         raise ValueError(
-            f"{name!r} gives the pixel (row {rows[at]}, column {cols[at]}) two classes; expected "
-            "one a pixel. Remove the repeated lines."
+            f"{name!r} must have one class per pixel, got two classes for the pixel (row "
+            f"{rows[at]}, column {cols[at]}). Remove the repeated lines."
         )
 
 
@@ -395,7 +395,7 @@ def read_features(
     crs: str | None
     if not isinstance(source, str | os.PathLike):
         if layer is not None:
-            raise ValueError(f"variable={layer!r}, but {shown} has no layers; leave it out.")
+            raise ValueError(f"variable={layer!r}, but {shown} has no layers. Omit variable.")
         crs, shapes, columns = _features_of_object(source)
     else:
         try:

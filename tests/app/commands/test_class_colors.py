@@ -38,7 +38,7 @@ def test_files(tmp_path: Path) -> None:
     [
         ("a.csv", "water,blue\n", "expected #rrggbb"),
         ("a.csv", "water,#0000ff,1\n", "has 3 fields"),
-        ("a.csv", "class,color\n", "holds no class"),
+        ("a.csv", "class,color\n", "must contain lines class,color"),
         ("a.qml", "<qgis>", "cannot be read as a QGIS style"),
     ],
 )
@@ -56,8 +56,8 @@ def test_a_model_remembers_them(tmp_path: Path) -> None:
     y = ([0, 2], np.array(["low vegetation", "water"]))
     model = daskclust.SemiSupervisedKMeans(2).fit(np.array([[0.0], [1], [9]]), y)
     told = paint_by(model, "low_vegetation,#112233", "wheat,#445566")
-    assert "names 'wheat', no class of the fit; " in told
-    assert "has no color of 'water': " in told
+    assert "contains 'wheat', which are not classes of the fit; " in told
+    assert "lacks a color of 'water': " in told
     model.save(tmp_path / "m.zarr")
     legend = legend_of(daskclust.load(tmp_path / "m.zarr"))
     assert legend.color_by_code[0] == "#112233"

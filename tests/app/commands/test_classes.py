@@ -178,7 +178,7 @@ def test_a_truth_that_was_told_is_no_test(
     )
     assert code == 0, err
     assert "agreement_with_truth" not in found
-    why = "the fit learned from each pixel of known class that has a label here"
+    why = "the fit used the labels of all pixels of known class"
     assert found["not_compared"] == {"truth": why}
     assert f"Truth     not compared: {why}" in fit_as_text(found)
     assert f"<p>Not compared: {why}.</p>" in (tmp_path / "r.html").read_text()
@@ -191,7 +191,7 @@ def test_a_truth_that_was_told_is_no_test(
     assert code == 0, err
     assert "not_compared" not in found
     said = next(line for line in fit_as_text(found) if line.startswith("Truth"))
-    assert said.endswith("pixels that the fit did not learn from")
+    assert said.endswith("pixels not used in the fit")
 
 
 def test_scales_are_taken_along(run: Callable[..., Result], tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Labels that are kept apart from a fit: whole fields, whole groups, and what is said of them."""
+"""Held-out labels of a fit: complete fields, complete groups, and their output."""
 
 from __future__ import annotations
 
@@ -64,7 +64,9 @@ def test_what_cannot_be_kept_apart() -> None:
         except ValueError as error:
             found.append(str(error))
     assert found
-    assert all("must leave a label of each class for the fit, got none of 'a'" in text for text in found)
+    assert all(
+        "must leave a label of each class for the fit, got none of 'a'" in text for text in found
+    )
 
 
 def test_a_scene_and_its_baselines(

@@ -138,8 +138,8 @@ def test_names_can_be_exchanged_and_smoothed(run: Callable[..., Any], tmp_path: 
         ("9,water\n", "names '9'; expected lines old,new"),
         ("old,new\n", "holds no line"),
         ("1,\n", "empty new name"),
-        ("1,a\ncluster_1,b\n", "names one class twice"),
-        ("1,a\n1,b\n", "says two things of '1'"),
+        ("1,a\ncluster_1,b\n", "must have one line per class, got a class by its name"),
+        ("1,a\n1,b\n", "got two different lines for '1'"),
         ("1,a,b\n", "has 3 fields"),
     ],
 )

@@ -36,5 +36,5 @@ def test_save_map_makes_the_fit_of_the_labels() -> None:
 
 
 def test_wrong_options_raise_in_python() -> None:
-    with pytest.raises(UsageError, match="--model is needed"):
+    with pytest.raises(UsageError, match="--model is required"):
         predict(PredictRequest(cube="s.tif", output="map.tif"))

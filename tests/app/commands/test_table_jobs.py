@@ -135,7 +135,7 @@ def test_truth_scores_and_a_report(
     assert code == 0, err
     found = json.loads(out)
     written = pandas.read_parquet(tmp_path / "o")
-    # Only rows that the fit did not learn from are a test of it.
+    # Only rows not used in the fit are a test of it.
     known = (frame.truth != "") & frame.species.isna()
     agreed = found["agreement_with_truth"]
     assert agreed["compared_by"] == "name"
@@ -266,13 +266,13 @@ def test_a_table_that_does_not_fit_is_refused_before_workers_start(
     words = ("fit", parts, "--columns", "a,b", "--n-clusters", 3, "--memory-limit", "200MB")
     code, _, err = said(*words, "--output", tmp_path / "labels.parquet")
     assert code == 1
-    assert "A worker would need about" in err
+    assert "A worker would require about" in err
     assert "a table of smaller parts" in err
     assert "--chunks" not in err
     assert not (tmp_path / "labels.parquet").exists()
 
 
-@pytest.mark.filterwarnings("default:By an estimate")
+@pytest.mark.filterwarnings("default:A worker would require")
 def test_rows_of_csv_are_an_estimate_which_only_warns(
     said: Said, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -285,7 +285,7 @@ def test_rows_of_csv_are_an_estimate_which_only_warns(
     monkeypatch.setattr(Table, "largest_part", (10**9, 10**9, 10**11))
     code, _, err = said(*words)
     assert code == 0
-    assert "warning: By an estimate of its rows" in err
+    assert "which is estimated from the first lines" in err
     assert "If workers run out of memory: Use fewer and larger workers" in err
     assert len(pandas.read_parquet(tmp_path / "labels.parquet")) == 1000
 
@@ -383,9 +383,13 @@ def test_the_passes_of_levels_are_foreseen(n_clusters: object, more: dict, below
         ("parts --columns a --score s", 1, "'s' is a column of --output, which is not given"),
         ("parts --columns a --output o --score id", 1, "Give one with --score"),
         ("parts --columns a,id --output o --truth id", 1, "is the truth or the groups"),
-        ("parts --columns a --output o --truth kind", 1, "--truth: the table has no column 'kind'"),
+        (
+            "parts --columns a --output o --truth kind",
+            1,
+            "--truth must be a column of the table, got 'kind'",
+        ),
         ("parts --labels few.tif", 2, "name the column of the labels with --label-column"),
-        ("parts --columns a", 2, "nothing to write"),
+        ("parts --columns a", 2, "at least one output is required"),
         ("parts --columns a --output parts/o", 1, "in the same place as the table's file"),
         ("parts --columns a --output o --output-column id", 1, "Give one with --output-column"),
         (
@@ -402,8 +406,8 @@ def test_the_passes_of_levels_are_foreseen(n_clusters: object, more: dict, below
         ("cut --output o", 1, "1.parquet' cannot be read as Parquet"),
         ("heads.csv --output o", 1, "The table must have at least one row"),
         ("void.csv --output o", 1, "cannot be read as CSV"),
-        ("cube.npy --columns a --output o", 2, "cube.npy' is not a table; expected Parquet or CSV"),
-        ("cube.npy parts --output o", 2, "some files are tables and others are not"),
+        ("cube.npy --columns a --output o", 2, "cube.npy'. Use Parquet, CSV"),
+        ("cube.npy parts --output o", 2, "all files must be tables, or none of them"),
     ],
 )
 def test_wrong_inputs_are_one_line(

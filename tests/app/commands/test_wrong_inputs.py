@@ -59,7 +59,7 @@ def _started(*_: object, **__: object) -> None:
             "checkpoint must be a path on this machine, got 's3://***@b/c'",
         ),
         (FIT + "o --checkpoint void.txt/c", "is not a folder"),
-        (FIT + "memory://o", "--output 'memory://o' is in the memory of this process"),
+        (FIT + "memory://o", "--output 'memory://o' must not be in the memory of this process"),
         (TABLE + "o --checkpoint void.txt", "is not a readable daskclust checkpoint"),
         (TABLE + "memory://o", "--output 'memory://o' is a URL; expected a local folder"),
         *(

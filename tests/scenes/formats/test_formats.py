@@ -317,7 +317,7 @@ def test_a_scene_that_was_written_anew_alike_is_opened_again(client, tmp_path, v
 @pytest.mark.parametrize("name", ["scene.tif", "scene.nc", "scene.npy"])
 def test_files_cut_off_and_missing_are_told_in_one_line(tmp_path, values, name):
     path = tmp_path / name
-    with pytest.raises(FileNotFoundError, match="There is no file"):
+    with pytest.raises(FileNotFoundError, match="does not exist"):
         open_file(path)
     if name == "scene.tif":
         write_raster(path, values)
