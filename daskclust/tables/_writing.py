@@ -35,8 +35,8 @@ class LabelsFolder(Output):
     def check_place(self) -> None:
         if "://" in self.place:
             raise ValueError(
-                f"The folder of labels must be local or shared by the workers, got the URL "
-                f"{redact(self.place)!r}."
+                f"{redact(self.place)!r} must be a folder that all workers share, got a URL. Use a "
+                "local path or a path of a shared file system."
             )
 
     def written(self) -> Written | None:

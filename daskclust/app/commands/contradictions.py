@@ -66,8 +66,7 @@ def missing_need(command: str, flags: Collection[str]) -> str | None:
 def not_of_tables(path: str, name: str) -> str:
     """Return the error for an option of pixels (name with underscores) and a path of a table."""
     flag = f"--{name.replace('_', '-')}"
-    return f"{path!r} is a table, and {flag} applies only to pixels; "
-    f"{_INSTEAD.get(name, 'omit it')}"
+    return f"{path!r} is a table, and {flag} is for pixels; {_INSTEAD.get(name, 'omit it')}"
 
 
 def missing_file(arguments: Sequence[str]) -> str | None:
@@ -97,7 +96,7 @@ def contradiction(arguments: Sequence[str]) -> str | None:
     """Return the first contradiction in a command line, or None.
 
     >>> contradiction(["fit", "a.csv", "--nodata=0"])
-    "'a.csv' is a table, and --nodata applies only to pixels; omit it"
+    "'a.csv' is a table, and --nodata is for pixels; omit it"
     >>> contradiction(["fit", "a.csv", "--config", "job.toml"]) is None
     True
     """

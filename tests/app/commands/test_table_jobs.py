@@ -379,7 +379,7 @@ def test_the_passes_of_levels_are_foreseen(n_clusters: object, more: dict, below
         ("parts --columns a,species", 1, "The column 'species' must have numbers"),
         ("parts --columns a,a", 1, "columns must be distinct, got a, a"),
         ("parts --columns a --label-column species", 2, "KMeans does not support --label-column"),
-        ("parts --columns a --smooth 0.5", 2, "--smooth applies only to pixels"),
+        ("parts --columns a --smooth 0.5", 2, "--smooth is for pixels"),
         ("parts --columns a --score s", 1, "'s' is a column of --output, which is not given"),
         ("parts --columns a --output o --score id", 1, "Give one with --score"),
         ("parts --columns a,id --output o --truth id", 1, "is the truth or the groups"),
@@ -395,7 +395,7 @@ def test_the_passes_of_levels_are_foreseen(n_clusters: object, more: dict, below
         (
             "parts --columns a --output s3://bucket/o",
             1,
-            "must be local or shared by the workers, got the URL",
+            "must be a folder that all workers share, got a URL",
         ),
         ("parts --columns a --output taken", 1, "--output"),
         ("parts --columns a --output taken --overwrite", 1, "was not written by daskclust"),

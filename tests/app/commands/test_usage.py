@@ -39,7 +39,7 @@ def said(capsys: pytest.CaptureFixture[str]) -> Said:
         ("fit t.csv --truth-column c", "--truth-column. Did you mean --truth?"),
         ("predict a.zarr --modle m", "Did you mean --model?"),
         ("inspect a.zarr --jsn", "Did you mean --json?"),
-        ("fit --n-clusters 3 a.zarr --seed 3 b.zarr", "Give all files side by side"),
+        ("fit --n-clusters 3 a.zarr --seed 3 b.zarr", "List all files together"),
         ("inspect a.zarr --nodata x", "argument --nodata: 'x' is not a number, auto or none"),
         ("fit a.zarr --seed x", "argument --seed: 'x' is no whole number"),
         ("inspect a.zarr --sample 0", "argument --sample: 0 is less than 1"),
@@ -112,7 +112,7 @@ def test_job_files_take_all_options_and_know_slips(said: Said, tmp_path: Path, s
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("fit a.parquet --smooth --output x", "'a.parquet' is a table, and --smooth is"),
+        ("fit a.parquet --smooth --output x", "'a.parquet' is a table, and --smooth is for pixels"),
         ("fit a.tif --baseline --output x.tif", "--baseline requires held-out labels"),
         ("fit a.tif --hold-out 0.3 --output x.tif", "--hold-out requires --labels"),
         ("predict a.tif --model m --class-column=c --output x.tif", "requires --truth"),
@@ -152,7 +152,7 @@ def test_wrong_usage_shows_no_credentials(
     ("flag", "value", "message"),
     [
         ("--memory-limit", "1e400", "is not a size"),
-        ("--local", "99999999999999999999", "1024 at most"),
+        ("--local", "99999999999999999999", "use at most 1024"),
         ("--set", "init=nan", "init must be the name"),
         ("--set", "init=0", "init must be the name"),
         ("--set", "tol", "must be NAME=VALUE"),

@@ -61,7 +61,7 @@ def _started(*_: object, **__: object) -> None:
         (FIT + "o --checkpoint void.txt/c", "is not a folder"),
         (FIT + "memory://o", "--output 'memory://o' must not be in the memory of this process"),
         (TABLE + "o --checkpoint void.txt", "is not a readable daskclust checkpoint"),
-        (TABLE + "memory://o", "--output 'memory://o' is a URL; expected a local folder"),
+        (TABLE + "memory://o", "--output 'memory://o' must be a folder that all workers share"),
         *(
             (
                 f"{words}{more}{WEB}{name}",
