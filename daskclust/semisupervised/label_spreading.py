@@ -336,7 +336,7 @@ tuple of str, default="auto"
             **facts,
         )
         unreached = np.reshape(spread.unreached_rows, (len(problem.views), problem.n_sets))
-        # The sets have different components, so it is sufficient if labels reach all nodes of one set.
+        # The sets have different components, so labels need to reach all nodes of one set only.
         if unreached.min(axis=1).any():
             self._warn_of_unreached(
                 problem.views, spread.unreached_nodes, unreached, float(data.survey.weight)
