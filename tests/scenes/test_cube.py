@@ -617,7 +617,7 @@ def test_labels_of_a_store_that_changed_are_not_written(tmp_path, complete):
     labels = np.zeros(cube.n_valid, int)
     cube.write_labels(labels, tmp_path / "before.zarr")
     group["cube"][3, 3] = 7  # as many valid pixels as before, but other values
-    with pytest.raises(ValueError, match="Open the cube again"):
+    with pytest.raises(ValueError, match="Open the cube and fit again"):
         cube.write_labels(labels, tmp_path / "after.zarr")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["before.zarr", "c.zarr"]
     open_cube(group).write_labels(labels, tmp_path / "after.zarr")

@@ -74,7 +74,7 @@ def test_whitened_does_not_depend_on_the_blocks(height: int, width: int) -> None
 
 
 def test_whitened_needs_whole_pixels() -> None:
-    with pytest.raises(ValueError, match="mixes the bands"):
+    with pytest.raises(ValueError, match="requires incomplete='mask'"):
         opened(image(), scale="whitened", incomplete="keep")
 
 

@@ -166,7 +166,7 @@ def test_every_command_keeps_its_places(
         ("fit S --n-clusters 3 --output a.zarr --model a.zarr/b", "in the same place as --output"),
         (
             "fit S --n-clusters 3000 --output l.zarr",
-            "--n-clusters is 3000, and there are 2000 pixels at most",
+            "--n-clusters must be at most 2000, the number of pixels, got 3000",
         ),
         ("fit S --n-clusters 3 --output file/l.zarr", "is not a folder"),
         ("predict S --model S --output l.zarr", "ModelFormatError"),

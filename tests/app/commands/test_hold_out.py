@@ -52,7 +52,7 @@ def test_groups_stay_whole_and_classes_stay(seed: int) -> None:
 
 def test_what_cannot_be_kept_apart() -> None:
     labels = np.array(["a", "b"])
-    with pytest.raises(ValueError, match="label two at least of a class"):
+    with pytest.raises(ValueError, match="requires a class with labels in at least two"):
         hold_out(np.arange(2), labels, np.arange(2), 0.5, unit="fields", seed=0)
     # Either group goes with both classes, and takes the other along where it is drawn for one.
     labels = np.array(["a", "a", "b", "b", "b"])

@@ -382,7 +382,7 @@ def test_the_passes_of_levels_are_foreseen(n_clusters: object, more: dict, below
         ("parts --columns a --smooth 0.5", 2, "--smooth is for pixels"),
         ("parts --columns a --score s", 1, "'s' is a column of --output, which is not given"),
         ("parts --columns a --output o --score id", 1, "Give one with --score"),
-        ("parts --columns a,id --output o --truth id", 1, "is the truth or the groups"),
+        ("parts --columns a,id --output o --truth id", 1, "contains the truth or the groups"),
         (
             "parts --columns a --output o --truth kind",
             1,
@@ -391,7 +391,11 @@ def test_the_passes_of_levels_are_foreseen(n_clusters: object, more: dict, below
         ("parts --labels few.tif", 2, "name the column of the labels with --label-column"),
         ("parts --columns a", 2, "at least one output is required"),
         ("parts --columns a --output parts/o", 1, "in the same place as the table's file"),
-        ("parts --columns a --output o --output-column id", 1, "Give one with --output-column"),
+        (
+            "parts --columns a --output o --output-column id",
+            1,
+            "--output-column must be a new name",
+        ),
         (
             "parts --columns a --output s3://bucket/o",
             1,
@@ -399,7 +403,11 @@ def test_the_passes_of_levels_are_foreseen(n_clusters: object, more: dict, below
         ),
         ("parts --columns a --output taken", 1, "--output"),
         ("parts --columns a --output taken --overwrite", 1, "was not written by daskclust"),
-        ("parts --columns a,b --n-clusters 91 --output o", 1, "is 91, and there are 90 rows"),
+        (
+            "parts --columns a,b --n-clusters 91 --output o",
+            1,
+            "must be at most 90, the number of rows, got 91",
+        ),
         ("parts --columns a --scale unit --output o", 1, "scale must be"),
         ("nothing.parquet --output o", 1, "nothing.parquet' does not exist"),
         ("cut.parquet --output o", 1, "cut.parquet' cannot be read as Parquet"),

@@ -84,7 +84,7 @@ def test_points_that_were_moved_or_added_have_the_pixels_of_their_places(tmp_pat
     other = replace(UTM, transform=(30.0, 0.0, 600_000.0, 0.0, -30.0, 4_000_000.0))
     assert all(one.column < 0 for one in read_answers(AnswersFile(str(path)), other)[1])
     # An image that does not say where it lies has rows and columns alone.
-    with pytest.raises(ValueError, match="points without row and column"):
+    with pytest.raises(ValueError, match="must have row and column for each point"):
         read_answers(AnswersFile(str(path)), PixelGrid((4, 5), IDENTITY, None))
 
 
