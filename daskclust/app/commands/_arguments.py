@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import re
 import textwrap
 from pathlib import Path
@@ -80,6 +81,7 @@ def add_cube_arguments(parser: argparse.ArgumentParser, *, scale: bool = True) -
         metavar="ROWSxCOLUMNS",
         help="size of a block (default: as stored)",
     )
+    _add_mosaic_arguments(parser)
     if scale:
         group.add_argument(
             "--scale",
@@ -89,6 +91,55 @@ def add_cube_arguments(parser: argparse.ArgumentParser, *, scale: bool = True) -
             help="scaling of features (default: none); standard: mean 0 and variance 1 (also for "
             "tables); angle: spectra of length 1; whitened: like angle, with white noise",
         )
+
+
+def _add_mosaic_arguments(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("mosaic")
+    group.add_argument(
+        "--mosaic",
+        nargs="+",
+        action=_Tiles,
+        default=False,
+        metavar="TILE",
+        help="files that are tiles of one cube, instead of CUBE; they may have several coordinate "
+        "systems and resolutions",
+    )
+    group.add_argument(
+        "--crs",
+        metavar="CODE",
+        help="coordinate system of the grid, as in EPSG:3035 (default: that of most pixels)",
+    )
+    group.add_argument(
+        "--resolution",
+        type=_resolution,
+        metavar="SIZE",
+        help="of a pixel, or width,height, in units of --crs (default: that of most pixels)",
+    )
+    group.add_argument(
+        "--region",
+        type=_region,
+        metavar="LEFT,BOTTOM,RIGHT,TOP",
+        help="bounds of the grid in units of --crs; after an equals sign if they begin with a "
+        "minus (default: all tiles)",
+    )
+    group.add_argument(
+        "--resampling",
+        type=one_of("nearest", "bilinear", "cubic", "average"),
+        metavar="NAME",
+        help="of tiles with another grid: nearest, bilinear, cubic, average (default: nearest)",
+    )
+    group.add_argument(
+        "--overlap",
+        type=one_of("first", "last", "mean"),
+        metavar="NAME",
+        help="value of a pixel in several tiles: that of the first or last one with data, or the "
+        "mean (default: first)",
+    )
+    group.add_argument(
+        "--skip-damaged",
+        action="store_true",
+        help="leave out tiles that cannot be opened, with a warning",
+    )
 
 
 def add_exclude_argument(group: Any) -> None:
@@ -149,6 +200,34 @@ def _chunks(text: str) -> tuple[int, int]:
     return natural(parts[0]), natural(parts[1])
 
 
+def _numbers(text: str) -> tuple[float, ...]:
+    try:
+        found = tuple(float(part) for part in text.split(","))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of numbers") from error
+    if not all(map(math.isfinite, found)):
+        raise argparse.ArgumentTypeError(f"{text!r} has a number that is not finite")
+    return found
+
+
+def _resolution(text: str) -> tuple[float, ...]:
+    found = _numbers(text)
+    if len(found) > 2 or min(found) <= 0:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a positive size, or two of them, as in 10 or 10,20"
+        )
+    return found[0], found[-1]
+
+
+def _region(text: str) -> tuple[float, ...]:
+    found = _numbers(text)
+    if len(found) != 4 or found[0] >= found[2] or found[1] >= found[3]:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not LEFT,BOTTOM,RIGHT,TOP with LEFT < RIGHT and BOTTOM < TOP"
+        )
+    return found
+
+
 def integers(text: str) -> tuple[int, ...]:
     try:
         return tuple(int(part) for part in text.split(","))
@@ -182,7 +261,19 @@ class _Cube(argparse.Action):
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option: Any = None) -> None:
         if values:
-            setattr(namespace, self.dest, values[0] if len(values) == 1 else tuple(values))
+            if namespace.mosaic:
+                parser.error("CUBE and --mosaic are both given; expected one of them")
+            namespace.cube = values[0] if len(values) == 1 else tuple(values)
+
+
+class _Tiles(argparse.Action):
+    """Several paths of tiles, which take the place of the cube."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option: Any = None) -> None:
+        # With a job file, a command line is parsed twice.
+        if namespace.cube is not None and not namespace.mosaic:
+            parser.error("CUBE and --mosaic are both given; expected one of them")
+        namespace.cube, namespace.mosaic = tuple(values), True
 
 
 def add_known_classes(group: Any, flags: str, *, truth: bool = True) -> None:

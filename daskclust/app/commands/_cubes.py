@@ -6,11 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from daskclust.app.commands.contradictions import OF_MOSAICS
 from daskclust.app.commands.requests import (
     ClassOptions,
     CubeOptions,
     LabelRequest,
     SuggestRequest,
+    UsageError,
 )
 from daskclust.core.persistence.mixin import bands_for
 from daskclust.core.storage.redact import redact
@@ -43,7 +45,7 @@ def paths_of(cube: Any) -> dict[str, str]:
     """Return the paths of a cube's files, by their names in messages."""
     if cube is None or isinstance(cube, str):
         return {} if cube is None else {"the cube": cube}
-    return {f"the cube's band file {number}": path for number, path in enumerate(cube, start=1)}
+    return {f"file {number} of the cube": path for number, path in enumerate(cube, start=1)}
 
 
 def name_of_cube(cube: Any) -> str:
@@ -81,6 +83,15 @@ def open_cube_of(options: CubeOptions, *, model: Any = None) -> Any:
     if options.mask is not None:
         store, name = store_and_variable(options.mask)
         chosen["mask"] = local_name(store) if name is None else (local_name(store), name)
+    grid = {name: getattr(options, name) for name in OF_MOSAICS if options.is_given(name)}
+    if options.mosaic:
+        files = (options.cube,) if isinstance(options.cube, str) else options.cube
+        return daskclust.open_mosaic(local_name(tuple(files or ())), **grid, **chosen)
+    if grid:
+        raise UsageError(
+            f"--{next(iter(grid)).replace('_', '-')} is about the grid of a mosaic; give the tiles "
+            "with --mosaic instead of CUBE"
+        )
     return daskclust.open_cube(local_name(options.cube), **chosen)
 
 

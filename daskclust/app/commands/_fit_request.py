@@ -305,8 +305,12 @@ def _as_flags(options: argparse.Namespace, job: Mapping[str, Any]) -> tuple[list
         if name == "--set" and isinstance(value, dict):
             flags += [f"--set={parameter}={_as_text(given)}" for parameter, given in value.items()]
             continue
-        if name == "--cube":
+        if name in ("--cube", "--mosaic"):
+            if positional:
+                parser.error(f"{str(path)!r} has the keys cube and mosaic; expected one of them")
             positional = [str(item) for item in (value if isinstance(value, list) else [value])]
+            if name == "--mosaic":
+                positional.insert(0, name)
             continue
         if name not in actions or name in ("--config", "--help"):
             hint = did_you_mean(name, [flag for flag in actions if flag.startswith("--")])
@@ -366,7 +370,8 @@ _COMPUTED_BY = (
 ).split()
 #: As much, but no part of the marks of jobs that do without.
 _COMPUTED_WITH = (
-    "columns label_column hold_out groups smooth min_pixels wavelengths exclude choose_by_pairs"
+    "columns label_column hold_out groups smooth min_pixels wavelengths exclude choose_by_pairs "
+    "mosaic crs resolution region resampling overlap skip_damaged"
 ).split()
 _PLACES = ("cube", "mask", "exclude", "labels", "must_link", "cannot_link")
 

@@ -37,7 +37,7 @@ from daskclust.scenes.formats.opening import kind_of
 def is_table(options: CubeOptions) -> bool:
     """Return True if the input is a table."""
     paths = list(paths_of(options.cube).values())
-    found = [_holds_table(path) for path in paths]
+    found = [not options.mosaic and _holds_table(path) for path in paths]
     if all(found):
         for name in OF_PIXELS:
             if options.is_given(name):

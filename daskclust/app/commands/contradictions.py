@@ -35,11 +35,14 @@ _NEEDS = (
         for flag in ("--class-column", "--resample-labels")
     ),
 )
+#: Options that are about the grid of a mosaic.
+OF_MOSAICS = ("crs", "resolution", "region", "resampling", "overlap", "skip_damaged")
 #: Options that are about pixels.
 OF_PIXELS = (
-    "variable dims mask bad_bands chunks labels class_column wavelengths smooth min_pixels nodata "
-    "incomplete min_observed unlabeled resample_labels"
-).split()
+    *"variable dims mask bad_bands chunks labels class_column wavelengths smooth nodata".split(),
+    *"min_pixels incomplete min_observed unlabeled resample_labels".split(),
+    *OF_MOSAICS,
+)
 #: Remedies for options that are about pixels.
 _INSTEAD = {
     "class_column": "name the column of the known classes with --truth",

@@ -55,6 +55,14 @@ class CubeOptions(Request):
     incomplete: str = "mask"
     min_observed: float = 0.0
     chunks: tuple[int, int] | None = None
+    #: Whether the files of `cube` are tiles; the options below are about their grid.
+    mosaic: bool = False
+    crs: str | None = None
+    resolution: tuple[float, float] | None = None
+    region: tuple[float, ...] | None = None
+    resampling: str | None = None
+    overlap: str | None = None
+    skip_damaged: bool = False
 
 
 @dataclass(kw_only=True)

@@ -1,0 +1,153 @@
+"""Commands on a mosaic: tiles in two UTM zones instead of one cube."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import daskclust
+from daskclust.app import cli
+
+rasterio = pytest.importorskip("rasterio", reason="needs the extra `raster`")
+pytest.importorskip("rioxarray", reason="needs the extra `raster`")
+
+from rasterio.transform import from_origin  # noqa: E402
+from rasterio.warp import transform  # noqa: E402
+
+GRID = ["--crs", "EPSG:3035", "--resolution", "100"]
+LOCAL = ["--local", "1"]
+
+
+def write_tile(path: Path, zone: int, left: float, top: float, seed: int) -> str:
+    """Write 12 x 12 pixels of 100 m, with two bands that follow the latitude."""
+    values = np.random.default_rng(seed).integers(1, 20, (2, 12, 12), np.uint16)
+    values[:, :6] += 200
+    with rasterio.open(
+        path,
+        "w",
+        driver="GTiff",
+        height=12,
+        width=12,
+        count=2,
+        dtype="uint16",
+        crs=f"EPSG:326{zone}",
+        transform=from_origin(left, top, 100, 100),
+        nodata=0,
+    ) as file:
+        file.write(values)
+    return str(path)
+
+
+@pytest.fixture
+def tiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of four tiles on both sides of the border of two zones."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tiles").mkdir()
+    (x,), (y,) = transform("EPSG:4326", "EPSG:32632", [12.0], [46.0])
+    (x2,), (y2,) = transform("EPSG:4326", "EPSG:32633", [12.0], [46.0])
+    for i in range(2):
+        write_tile(tmp_path / f"tiles/a{i}.tif", 32, x - 1200, y - 1200 * i, i)
+        write_tile(tmp_path / f"tiles/b{i}.tif", 33, x2, y2 - 1200 * i, 2 + i)
+    return sorted(f"tiles/{path.name}" for path in (tmp_path / "tiles").iterdir())
+
+
+def call(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
+    code = cli.main([*words])
+    captured = capsys.readouterr()
+    assert code == 0, captured.err
+    return json.loads(captured.out)
+
+
+def test_fit_and_predict_write_maps_on_the_grid_of_the_mosaic(
+    tiles: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    fit = ["fit", "--mosaic", *tiles, *GRID, "--n-clusters", "2", "--json"]
+    plan = call(capsys, *fit, "--output", "map.tif", "--dry-run")
+    cube = daskclust.open_mosaic(tiles, crs="EPSG:3035", resolution=100)
+    assert plan["pixels"] == cube.shape[0] * cube.shape[1]
+    outputs = ["--output", "map.tif", "--model", "m.zarr", "--report", "r.html"]
+    found = call(capsys, *fit, *outputs, *LOCAL)
+    assert found["configuration"]["mosaic"] is True
+    assert "a0.tif and 3 more" in Path("r.html").read_text()
+    predict = ["predict", "--model", "m.zarr", *GRID, "--json", *LOCAL]
+    # In another order, with other blocks, and a part of the tiles.
+    call(capsys, *predict, "--mosaic", *tiles[::-1], "--chunks", "7x9", "--output", "again.tif")
+    call(capsys, *predict, "--mosaic", *tiles[:2], "--output", "part.tif")
+    with rasterio.open("map.tif") as one, rasterio.open("again.tif") as two:
+        assert tuple(one.transform) == tuple(cube.geobox.transform)
+        assert one.crs.to_epsg() == 3035
+        assert one.shape == cube.shape[:2]
+        first = one.read(1)
+        assert (first != one.nodata).sum() == cube.n_valid
+        np.testing.assert_array_equal(first, two.read(1))
+    part = daskclust.open_mosaic(tiles[:2], crs="EPSG:3035", resolution=100)
+    with rasterio.open("part.tif") as file:
+        assert tuple(file.transform) == tuple(part.geobox.transform)
+
+
+def test_other_commands_take_a_mosaic(tiles: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    mosaic = ["--mosaic", *tiles, *GRID]
+    found = call(capsys, "inspect", *mosaic, "--json")
+    assert found["kind"] == "cube"
+    call(capsys, "fit", *mosaic, "--n-clusters", "2", "--model", "m.zarr", "--json", *LOCAL)
+    found = call(capsys, "explain", "m.zarr", *mosaic, "--json", *LOCAL)
+    assert len(found["clusters"]) == 2
+    cube = daskclust.open_mosaic(tiles, crs="EPSG:3035", resolution=100)
+    bounds = cube.geobox.boundingbox
+    region = f"--region={bounds.left},{bounds.bottom},{bounds.left + 500},{bounds.top}"
+    assert call(capsys, "inspect", *mosaic, region, "--json")["dimensions"]["x"] == 5
+
+
+def test_a_job_file_names_the_tiles(tiles: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    job = {"mosaic": tiles, "crs": "EPSG:3035", "resolution": 100, "n-clusters": 2}
+    Path("job.json").write_text(json.dumps(job))
+    plan = ["--output", "map.tif", "--dry-run", "--json"]
+    found = call(capsys, "fit", "--config", "job.json", *plan)
+    assert found == call(capsys, "fit", "--mosaic", *tiles, *GRID, "--n-clusters", "2", *plan)
+    # Tiles of the command line take the place of those of the file.
+    other = call(capsys, "fit", "--config", "job.json", "--mosaic", tiles[0], *plan)
+    assert other["pixels"] < found["pixels"]
+
+
+@pytest.mark.filterwarnings("always::daskclust.exceptions.DaskclustWarning")
+def test_damaged_tiles_are_named_or_left_out(
+    tiles: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("tiles/c.tif").write_bytes(b"no image")
+    words = ["fit", "--mosaic", *tiles, "tiles/c.tif", *GRID, "--n-clusters", "2"]
+    plan = [*words, "--output", "map.tif", "--dry-run"]
+    assert cli.main(plan) == 1
+    assert "c.tif" in capsys.readouterr().err
+    assert cli.main([*plan, "--skip-damaged"]) == 0
+    assert "1 of 5 items are left out" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        ("fit tiles/a0.tif --crs EPSG:3035 --output m.tif", 2, "--crs is about the grid of a mos"),
+        ("inspect tiles/a0.tif --skip-damaged", 2, "--skip-damaged is about the grid of a mosaic"),
+        ("fit tiles/a0.tif --mosaic tiles/a1.tif --output m.tif", 2, "CUBE and --mosaic are both"),
+        ("fit --mosaic tiles/a1.tif --output m.tif tiles/a0.tif", 2, "CUBE and --mosaic are both"),
+        ("fit --mosaic tiles/a0.tif --resolution 0 --output m.tif", 2, "is not a positive size"),
+        ("fit --mosaic tiles/a0.tif --resolution x --output m.tif", 2, "is not a list of numbers"),
+        ("fit --mosaic tiles/a0.tif --region 1,2,1,4 --output m.tif", 2, "LEFT < RIGHT"),
+        ("fit --mosaic tiles/a0.tif --overlap all --output m.tif", 2, "invalid choice: 'all'"),
+        (
+            "fit --mosaic tiles/a0.tif --region 0,0,1,1 --output m.tif",
+            1,
+            "must overlap with the tiles",
+        ),
+        ("fit t.csv --crs EPSG:3035 --output m.csv", 2, "--crs is about pixels"),
+    ],
+)
+def test_options_that_contradict_each_other(
+    tiles: list[str], capsys: pytest.CaptureFixture[str], words: str, code: int, message: str
+) -> None:
+    more = ["--n-clusters", "2"] if words.startswith("fit") else []
+    assert cli.main([*words.split(), *more]) == code
+    assert message in capsys.readouterr().err
