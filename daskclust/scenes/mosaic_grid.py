@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from daskclust.core.array_types import Floats
+from daskclust.core.array_types import Floats, Ints
 from daskclust.scenes.coordinate_systems import is_geographic, move, transformer
 from daskclust.scenes.mosaic_tiles import Tile, edges
 
@@ -52,6 +52,22 @@ def bounds_of_tiles(tiles: Sequence[Tile], transform: Any, crs: str) -> Floats:
         return np.asarray(out)
 
     return _for_systems(tiles, bounds)
+
+
+def tiles_of_points(tiles: Sequence[Tile], x: Floats, y: Floats, crs: str) -> Ints:
+    """Return the number of the first tile that contains each point, else of the nearest tile."""
+    nearest = np.full(len(x), np.inf)
+    out = np.zeros(len(x), np.int64)
+    places = {system: move(x, y, crs, system) for system in {tile.crs for tile in tiles}}
+    for number, tile in enumerate(tiles):
+        # Pixels of the tile between the point and the border, 0 inside of the tile.
+        columns, rows = ~tile.affine @ places[tile.crs]
+        height, width = tile.shape
+        beyond = [np.abs(columns - width / 2) - width / 2, np.abs(rows - height / 2) - height / 2]
+        distance = np.maximum(np.max(beyond, axis=0), 0)
+        is_nearer = distance < nearest
+        out[is_nearer], nearest[is_nearer] = number, distance[is_nearer]
+    return out
 
 
 def steps_of_tiles(tiles: Sequence[Tile], transform: Any, crs: str) -> Floats:

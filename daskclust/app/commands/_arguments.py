@@ -491,6 +491,13 @@ def add_hold_out_arguments(group: Any) -> None:
         "pixels) or --groups",
     )
     group.add_argument(
+        "--hold-out-by",
+        type=one_of("fields", "tiles"),
+        metavar="UNIT",
+        help="what --hold-out keeps whole: fields, or tiles of --mosaic, all labels of a tile "
+        "together (default: fields)",
+    )
+    group.add_argument(
         "--baseline",
         action="store_true",
         help="also report the accuracy of 1-NN and a random forest",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,10 @@ from daskclust.app.commands.requests import (
     SuggestRequest,
     UsageError,
 )
+from daskclust.core.array_types import Ints
 from daskclust.core.persistence.mixin import bands_for
 from daskclust.core.storage.redact import redact
+from daskclust.exceptions import DaskclustWarning
 from daskclust.scenes.formats.opening import kind_of
 from daskclust.scenes.formats.vector import no_codes
 
@@ -85,14 +88,31 @@ def open_cube_of(options: CubeOptions, *, model: Any = None) -> Any:
         chosen["mask"] = local_name(store) if name is None else (local_name(store), name)
     grid = {name: getattr(options, name) for name in OF_MOSAICS if options.is_given(name)}
     if options.mosaic:
-        files = (options.cube,) if isinstance(options.cube, str) else options.cube
-        return daskclust.open_mosaic(local_name(tuple(files or ())), **grid, **chosen)
+        return daskclust.open_mosaic(_tiles(options), **grid, **chosen)
     if grid:
         raise UsageError(
             f"--{next(iter(grid)).replace('_', '-')} is about the grid of a mosaic; give the tiles "
             "with --mosaic instead of CUBE"
         )
     return daskclust.open_cube(local_name(options.cube), **chosen)
+
+
+def _tiles(options: CubeOptions) -> list[str]:
+    files = (options.cube,) if isinstance(options.cube, str) else options.cube or ()
+    return [local_name(path) for path in files]
+
+
+def tiles_of_pixels(cube: Any, options: CubeOptions, lines: Ints, columns: Ints) -> Ints:
+    """Return the number of the tile that each pixel is in."""
+    from daskclust.scenes.mosaic_grid import tiles_of_points
+    from daskclust.scenes.mosaic_tiles import open_tiles
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DaskclustWarning)  # The cube has warned of damaged tiles.
+        opened = open_tiles(_tiles(options), None, options.skip_damaged)
+    grid = cube.geobox
+    x, y = grid.transform @ (columns + 0.5, lines + 0.5)
+    return tiles_of_points([tiles[0] for _, tiles in opened], x, y, grid.crs.to_wkt())
 
 
 def local_name(path: Any) -> Any:

@@ -51,6 +51,8 @@ def check_hold_out(options: Any, model: Any) -> None:
             f"--hold-out requires an estimator that accepts labels, got {type(model).__name__}. "
             f"Use for example label-spreading"
         )
+    if options.hold_out_by == "tiles" and not options.mosaic:
+        raise UsageError("--hold-out-by tiles is about the tiles of a mosaic; give --mosaic")
 
 
 @dataclass(frozen=True)
@@ -142,6 +144,9 @@ def hold_out(
 ) -> HoldOut:
     """Keep a share of the groups of each class apart, at least one; one stays at least.
 
+    Tiles have labels of many classes. A share of all tiles is drawn, without those that leave no
+    label of a class.
+
     >>> labels, groups = np.array(["a", "a", "a", "a", "b"]), np.array([0, 0, 1, 1, 2])
     >>> kept = hold_out(np.arange(5), labels, groups, 0.5, unit="fields", seed=0)
     >>> len(kept.rows), kept.n_held, kept.alone
@@ -150,11 +155,15 @@ def hold_out(
     rng = np.random.default_rng(seed)
     held: Bools = np.zeros(len(rows), bool)
     alone = []
+    if unit == "tiles":
+        held = _some_tiles(labels, groups, share, rng)
     for label in np.unique(labels):
         mine = np.flatnonzero(labels == label)
         own = np.unique(groups[mine])
         if len(own) < 2:
             alone.append(str(label))
+            continue
+        if unit == "tiles":
             continue
         count = int(np.clip(round(share * len(own)), 1, len(own) - 1))
         chosen = rng.choice(own, count, replace=False)
@@ -177,6 +186,22 @@ def hold_out(
     n_groups, n_held = (len(np.unique(some)) for some in (groups, groups[held]))
     y = rows[~held], labels[~held]
     return HoldOut(y, rows[held], labels[held], groups[held], unit, n_groups, n_held, alone)
+
+
+def _some_tiles(labels: Array, tiles: Ints, share: float, rng: np.random.Generator) -> Bools:
+    own = np.unique(tiles)
+    if len(own) < 2:
+        raise ValueError(
+            f"--hold-out-by tiles needs labels in at least two tiles, got {len(own)}. Label more "
+            "tiles, or use --hold-out-by fields."
+        )
+    held: Bools = np.zeros(len(labels), bool)
+    n_classes, left = len(np.unique(labels)), max(1, round(share * len(own)))
+    for tile in rng.permutation(own).tolist():
+        more = held | (tiles == tile)
+        if left and len(np.unique(labels[~more])) == n_classes:
+            held, left = more, left - 1
+    return held
 
 
 def fields_of(lines: Ints, columns: Ints, labels: Array) -> Ints:
@@ -370,8 +395,8 @@ _COMPUTED_BY = (
 ).split()
 #: As much, but no part of the marks of jobs that do without.
 _COMPUTED_WITH = (
-    "columns label_column hold_out groups smooth min_pixels wavelengths exclude choose_by_pairs "
-    "mosaic crs resolution region resampling overlap skip_damaged"
+    "columns label_column hold_out hold_out_by groups smooth min_pixels wavelengths exclude "
+    "choose_by_pairs mosaic crs resolution region resampling overlap skip_damaged"
 ).split()
 _PLACES = ("cube", "mask", "exclude", "labels", "must_link", "cannot_link")
 

@@ -12,7 +12,7 @@ from daskclust.app.commands.requests import CubeOptions, UsageError
 _NEEDS = (
     *(
         ("fit", flag, ("--hold-out",), "requires held-out labels; use --hold-out 0.3")
-        for flag in ("--baseline", "--groups")
+        for flag in ("--baseline", "--groups", "--hold-out-by")
     ),
     (
         "fit",
@@ -40,7 +40,7 @@ OF_MOSAICS = ("crs", "resolution", "region", "resampling", "overlap", "skip_dama
 #: Options that are about pixels.
 OF_PIXELS = (
     *"variable dims mask bad_bands chunks labels class_column wavelengths smooth nodata".split(),
-    *"min_pixels incomplete min_observed unlabeled resample_labels".split(),
+    *"min_pixels incomplete min_observed unlabeled resample_labels hold_out_by".split(),
     *OF_MOSAICS,
 )
 #: Remedies for options that are about pixels.

@@ -105,7 +105,9 @@ class CubeJob(Job):
 
     def groups(self, rows: Any, labels: Any) -> tuple[Any, str]:
         lines, columns = np.divmod(self.cube.places_of_rows(rows), self.cube.shape[1])
-        return fields_of(lines, columns, labels), "fields"
+        if self.options.hold_out_by != "tiles":
+            return fields_of(lines, columns, labels), "fields"
+        return _cubes.tiles_of_pixels(self.cube, self.options, lines, columns), "tiles"
 
     def count(self, progress: Progress) -> int:
         return _cubes.count_pixels(self.cube, progress.task)

@@ -108,6 +108,7 @@ class FitRequest(
     labels: str | None = None
     truth: str | None = None
     hold_out: float | None = None
+    hold_out_by: str | None = None
     baseline: bool = False
     must_link: str | None = None
     cannot_link: str | None = None

@@ -11,6 +11,9 @@ import pytest
 
 import daskclust
 from daskclust.app import cli
+from daskclust.app.commands._fit_request import hold_out
+from daskclust.scenes.mosaic_grid import tiles_of_points
+from daskclust.scenes.mosaic_tiles import open_tiles
 
 rasterio = pytest.importorskip("rasterio", reason="needs the extra `raster`")
 pytest.importorskip("rioxarray", reason="needs the extra `raster`")
@@ -129,7 +132,11 @@ def test_damaged_tiles_are_named_or_left_out(
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        ("fit tiles/a0.tif --crs EPSG:3035 --output m.tif", 2, "--crs is about the grid of a mos"),
+        (
+            "fit tiles/a0.tif --crs EPSG:3035 --n-clusters 2 --output m.tif",
+            2,
+            "--crs is about the grid",
+        ),
         ("inspect tiles/a0.tif --skip-damaged", 2, "--skip-damaged is about the grid of a mosaic"),
         ("fit tiles/a0.tif --mosaic tiles/a1.tif --output m.tif", 2, "CUBE and --mosaic are both"),
         ("fit --mosaic tiles/a1.tif --output m.tif tiles/a0.tif", 2, "CUBE and --mosaic are both"),
@@ -138,9 +145,16 @@ def test_damaged_tiles_are_named_or_left_out(
         ("fit --mosaic tiles/a0.tif --region 1,2,1,4 --output m.tif", 2, "LEFT < RIGHT"),
         ("fit --mosaic tiles/a0.tif --overlap all --output m.tif", 2, "invalid choice: 'all'"),
         (
-            "fit --mosaic tiles/a0.tif --region 0,0,1,1 --output m.tif",
+            "fit --mosaic tiles/a0.tif --region 0,0,1,1 --n-clusters 2 --output m.tif",
             1,
             "must overlap with the tiles",
+        ),
+        ("fit tiles/a0.tif --hold-out-by tiles --output m.tif", 2, "--hold-out-by requires held-out labels"),
+        (
+            "fit tiles/a0.tif --estimator label-spreading --labels p.csv --hold-out 0.3 "
+            "--hold-out-by tiles --output m.tif",
+            2,
+            "--hold-out-by tiles is about the tiles of a mosaic",
         ),
         ("fit t.csv --crs EPSG:3035 --output m.csv", 2, "--crs is about pixels"),
     ],
@@ -148,6 +162,54 @@ def test_damaged_tiles_are_named_or_left_out(
 def test_options_that_contradict_each_other(
     tiles: list[str], capsys: pytest.CaptureFixture[str], words: str, code: int, message: str
 ) -> None:
-    more = ["--n-clusters", "2"] if words.startswith("fit") else []
-    assert cli.main([*words.split(), *more]) == code
+    assert cli.main(words.split()) == code
     assert message in capsys.readouterr().err
+
+
+def test_points_belong_to_the_first_tile_that_contains_them(tiles: list[str]) -> None:
+    opened = [parts[0] for _, parts in open_tiles([*tiles, tiles[0]], None, False)]
+    assert opened[0].shown.endswith("a0.tif")
+    left, top = opened[0].affine @ (0, 0)
+    # Two in the first tile, one in the tile below it, one that is left of both.
+    x = np.array([left + 50, left + 1150, left + 50, left - 50])
+    y = np.array([top - 50, top - 1150, top - 1250, top - 1450])
+    assert tiles_of_points(opened, x, y, "EPSG:32632").tolist() == [0, 0, 1, 1]
+
+
+def write_points(tiles: list[str]) -> list[int]:
+    """Write the labels of four points of each tile, two of each class; return their tiles."""
+    lines, found = ["longitude,latitude,class"], []
+    for number, name in enumerate(tiles):
+        with rasterio.open(name) as file:
+            for row, column in ((2, 3), (3, 8), (8, 3), (9, 8)):
+                x, y = file.transform @ (column + 0.5, row + 0.5)
+                (lon,), (lat,) = transform(file.crs, "EPSG:4326", [x], [y])
+                lines.append(f"{lon:.9f},{lat:.9f},{'north' if row < 6 else 'south'}")
+                found.append(number)
+    Path("points.csv").write_text("\n".join(lines) + "\n")
+    return found
+
+
+@pytest.mark.filterwarnings("ignore:The accuracy is based on 2 independent units")
+def test_whole_tiles_are_held_out(tiles: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    write_points(tiles)
+    fit = ["fit", "--estimator", "label-spreading", "--labels", "points.csv", "--json", *GRID]
+    fit += ["--mosaic", *tiles, "--hold-out", "0.5", "--hold-out-by", "tiles", *LOCAL]
+    held = call(capsys, *fit)["held_out"]
+    counts = held["unit"], held["groups"], held["groups_held_out"], held["rows"]
+    assert counts == ("tiles", 4, 2, 8)
+    assert held["accuracy"] == 1.0
+    write_points(tiles[:1])
+    assert cli.main(fit) == 1
+    assert "needs labels in at least two tiles, got 1" in capsys.readouterr().err
+
+
+def test_tiles_with_the_only_labels_of_a_class_are_not_held_out() -> None:
+    labels = np.array(["a", "b", "a", "b", "a", "c"])
+    tiles = np.array([0, 0, 1, 1, 2, 2])
+    for seed in range(5):
+        kept = hold_out(np.arange(6), labels, tiles, 0.6, unit="tiles", seed=seed)
+        # Two tiles are due. Without the first two there is no b, without the last no c.
+        assert kept.n_held == 1
+        assert kept.alone == ["c"]
+        assert kept.rows.tolist() in ([0, 1], [2, 3])
