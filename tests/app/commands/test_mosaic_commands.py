@@ -149,14 +149,18 @@ def test_damaged_tiles_are_named_or_left_out(
             1,
             "must overlap with the tiles",
         ),
-        ("fit tiles/a0.tif --hold-out-by tiles --output m.tif", 2, "--hold-out-by requires held-out labels"),
+        (
+            "fit tiles/a0.tif --hold-out-by tiles --output m.tif",
+            2,
+            "--hold-out-by requires held-out labels",
+        ),
         (
             "fit tiles/a0.tif --estimator label-spreading --labels p.csv --hold-out 0.3 "
             "--hold-out-by tiles --output m.tif",
             2,
             "--hold-out-by tiles is about the tiles of a mosaic",
         ),
-        ("fit t.csv --crs EPSG:3035 --output m.csv", 2, "--crs is about pixels"),
+        ("fit t.csv --crs EPSG:3035 --output m.csv", 2, "--crs is for pixels"),
     ],
 )
 def test_options_that_contradict_each_other(
