@@ -108,7 +108,7 @@ def test_types_stay_as_they_are_stored(
         ("none.npy --output o.npy", "must have at least one row and one value, got shape (0, 4)"),
         ("gone.npy --output o", "does not exist"),
         ("v.npy --columns a --output o.npy", "must have the column 'a', got embedding"),
-        ("v.npy --n-clusters 91 --output o.npy", "is 91, and there are 90 rows"),
+        ("v.npy --n-clusters 91 --output o.npy", "must be at most 90, the number of rows, got 91"),
         ("v.npy --output v.npy", "in the same place as"),
         ("v.npy --output one.npy", "exists already"),
         ("v.npy --output fields.npy --overwrite", "was not written by daskclust"),
@@ -116,9 +116,9 @@ def test_types_stay_as_they_are_stored(
         ("v.npy --output o.npy --score s", "a .npy file holds the labels alone"),
         ("v.npy --output o.npy --output-column c", "a .npy file holds the labels alone"),
         ("z.zarr --output o", "give the path of the array, STORE/NAME"),
-        ("z.zarr/image --output o.npy", "has the dimensions y, x: an image"),
-        ("z.zarr/scaled --output o.npy", "states scale_factor = 0.5, which is not applied"),
-        ("z.zarr/gaps --output o.npy", "states _FillValue = -128, which is not applied"),
+        ("z.zarr/image --output o.npy", "got an image with the dimensions y, x"),
+        ("z.zarr/scaled --output o.npy", "got the attribute scale_factor = 0.5"),
+        ("z.zarr/gaps --output o.npy", "got the attribute _FillValue = -128"),
     ],
 )
 def test_wrong_arrays_are_one_line(said: Said, tmp_path: Path, words: str, message: str) -> None:
