@@ -40,7 +40,7 @@ def test_map_is_that_of_cube_smooth(
     assert "pixels before smoothing" in report.read_text()
     words = ["fit", scene, "--variable", "cube", "--n-clusters", "3", "--output", out]
     assert cli.main([*words, "--smooth"]) == 2
-    assert "KMeans has no probabilities" in capsys.readouterr().err
+    assert "requires an estimator with probabilities, got KMeans" in capsys.readouterr().err
 
 
 def test_a_scene_behind_a_bare_smooth_is_a_scene() -> None:

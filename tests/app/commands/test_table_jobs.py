@@ -381,7 +381,7 @@ def test_the_passes_of_levels_are_foreseen(n_clusters: object, more: dict, below
         ("parts --columns a --label-column species", 2, "KMeans does not support --label-column"),
         ("parts --columns a --smooth 0.5", 2, "--smooth is for pixels"),
         ("parts --columns a --score s", 1, "'s' is a column of --output, which is not given"),
-        ("parts --columns a --output o --score id", 1, "Give one with --score"),
+        ("parts --columns a --output o --score id", 1, "--score must be a new name"),
         ("parts --columns a,id --output o --truth id", 1, "contains the truth or the groups"),
         (
             "parts --columns a --output o --truth kind",
