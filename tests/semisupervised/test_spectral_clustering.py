@@ -154,7 +154,7 @@ def blobs_with_pairs(n_pairs: int, n_wrong: int) -> tuple[np.ndarray, np.ndarray
     return X, y, {"must_link": pairs[same], "cannot_link": pairs[~same]}
 
 
-@pytest.mark.filterwarnings("ignore:Constraints that were left out")
+@pytest.mark.filterwarnings("ignore:Left-out constraints")
 def test_wrong_pairs_do_not_bend_whole_clusters() -> None:
     X, y, links = blobs_with_pairs(100, 10)
     free, full, auto = (
@@ -167,7 +167,7 @@ def test_wrong_pairs_do_not_bend_whole_clusters() -> None:
     assert auto > free - 0.02
 
 
-@pytest.mark.filterwarnings("ignore:Constraints that were left out")
+@pytest.mark.filterwarnings("ignore:Left-out constraints")
 def test_random_pairs_are_rarely_used() -> None:
     X, y, _ = blobs_with_pairs(0, 0)
     alone = SpectralClustering(5, random_state=0).fit(X)

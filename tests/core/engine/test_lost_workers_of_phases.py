@@ -207,10 +207,10 @@ def test_a_worker_that_is_gone_is_one_loss(monkeypatch):
         def __init__(self, client, what):
             pass
 
-        def there(self, present):
+        def register_workers(self, present):
             pass
 
-        def progressed(self, done):
+        def register_progress(self, done):
             pass
 
         def check(self, present):
