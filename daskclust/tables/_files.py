@@ -215,7 +215,10 @@ def _header_of(content: bytes) -> tuple[list[str], int, list[list[str]]]:
         raise FileError("it must have a header line, got an empty file")
     n_lines = lines.line_num
     if len(header) == 1 and any(mark in header[0] for mark in ";\t|"):
-        raise FileError(f"its header must have fields separated by commas, got {header[0]!r}")
+        raise FileError(
+            f"its header must have fields separated by commas, got {header[0]!r}; write the file "
+            "with commas"
+        )
     rows = []
     for row in lines:
         if len(row) > len(header):

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracles.problems import SEEDS, quiet_fit, violations
 
-from daskclust import COPKMeans, pairs_from_labels
+from daskclust import COPKMeans, KMeans, pairs_from_labels
 from daskclust.exceptions import ConstraintError, ConstraintWarning
 
 NONE = np.empty((0, 2), dtype=np.int64)
@@ -90,6 +90,14 @@ def test_constraints_hold_and_the_objective_falls(seed: int, n_must: int, n_cann
             np.testing.assert_allclose(model.cluster_centers_[k], mean, atol=1e-12)
 
 
+def test_without_constraints_it_is_k_means() -> None:
+    X = np.random.default_rng(0).normal(size=(100, 3))
+    model, plain = COPKMeans(4, init=X[:4]).fit(X), KMeans(4, init=X[:4], tol=0).fit(X)
+    np.testing.assert_array_equal(model.labels_, plain.labels_)
+    assert model.objective_ == pytest.approx(plain.inertia_)
+    assert model.n_iter_ == plain.n_iter_
+
+
 def test_labels_are_kept_apart_and_together() -> None:
     """All labels: the only clustering there is; labels of some: the Hungarian method."""
     rng = np.random.default_rng(0)
@@ -117,6 +125,15 @@ def test_where_going_one_by_one_gets_stuck() -> None:
     X = np.repeat(np.arange(n, dtype=float), 2)[:, None]
     model = quiet_fit(COPKMeans(2, random_state=0), X, cannot_link=crown)
     assert hold(model.labels_, cannot_link=crown)
+
+
+def test_a_chain_of_many_rows_is_one_group() -> None:
+    n = 20_000
+    X = np.random.default_rng(0).normal(size=(n, 2))
+    chain = np.stack([np.arange(n - 3), np.arange(1, n - 2)], axis=1)
+    model = quiet_fit(COPKMeans(2, random_state=0), X, must_link=chain, cannot_link=[[5, n - 1]])
+    assert len(np.unique(model.labels_[: n - 2])) == 1
+    assert model.labels_[n - 1] != model.labels_[0]
 
 
 # --- what it refuses -----------------------------------------------------------------------

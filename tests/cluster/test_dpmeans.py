@@ -12,6 +12,7 @@ from distributed import Client, LocalCluster
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import adjusted_rand_score
 
 from daskclust import DPMeans
 from daskclust.cluster.dpmeans import FOUNDING, Founders, FoundingRequest
@@ -19,6 +20,7 @@ from daskclust.cluster.dpmeans_kernels import add_founders
 from daskclust.core.engine import open_rows
 from daskclust.core.initialization.deterministic import farthest_first_delta
 from daskclust.exceptions import CheckpointError
+from daskclust.selection import suggest_delta
 from daskclust.testing import CountingScheduler, reduce_groups, row_blocks
 from daskclust.testing.strategies import row_chunks
 
@@ -296,6 +298,29 @@ def test_a_hint_gives_about_so_many_clusters():
     assert model.objective_ <= given.objective_ * (1 + 1e-12)
 
 
+def test_many_features():
+    """Single rows are as far from their own cluster as from the others."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(4, size=800)
+    x = (rng.normal(size=(4, 600)) * 6 / 600**0.5)[y] + rng.normal(size=(800, 600))
+    delta = suggest_delta(x, 4)
+    with pytest.warns(ConvergenceWarning, match="clusters contained few rows"):
+        repaired = DPMeans(delta, random_state=0).fit(x)
+    hinted = DPMeans(n_clusters_hint=4, random_state=0).fit(x)
+    assert hinted.delta_ == delta
+    assert 4 <= hinted.n_clusters_ <= 8
+    for model in (repaired, hinted):
+        assert adjusted_rand_score(y, model.labels_) > 0.85
+    lazy = DPMeans(n_clusters_hint=4, random_state=0).fit(da.from_array(x, chunks=(170, 600)))
+    np.testing.assert_array_equal(lazy.labels_, hinted.labels_)
+
+
+def test_more_clusters_wanted_than_there_are_rows():
+    x = np.repeat([[0.0], [4.0], [9.0]], 2, axis=0)
+    assert DPMeans(n_clusters_hint=8).fit(x).n_clusters_ == 3
+    assert DPMeans(n_clusters_hint=8).fit(np.zeros((4, 2))).n_clusters_ == 1
+
+
 # Other steps of the fit.
 
 
@@ -309,6 +334,13 @@ def test_a_checkpoint_goes_on_to_the_identical_model(tmp_path):
     assert model.objective_ == whole.objective_
     with pytest.raises(CheckpointError, match="delta"):
         DPMeans(3.0, checkpoint=path).fit(x)
+
+
+def test_nan_in_the_rows_is_named():
+    x, _ = blobs(100)
+    x[17, 2] = np.nan
+    with pytest.raises(ValueError, match="NaN: the first at row 17, column 2"):
+        DPMeans(1.0).fit(da.from_array(x, chunks=(30, 4)))
 
 
 @pytest.mark.parametrize("n_workers", [2, 3, 8])
@@ -326,3 +358,12 @@ def test_centers_do_not_show_the_number_of_groups(n_workers):
             found.append(DPMeans(60.0, max_iter=3).fit(data))
     np.testing.assert_array_equal(found[0].cluster_centers_, found[1].cluster_centers_)
     assert found[0].inertia_ == found[1].inertia_
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_hint_of_one_gives_one_cluster(seed: int) -> None:
+    rows = np.random.default_rng(seed).normal(size=(500, 3)) + 1e3
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model = DPMeans(n_clusters_hint=1, random_state=seed).fit(rows)
+    assert model.n_clusters_ == 1

@@ -15,7 +15,10 @@ from sklearn.metrics import adjusted_rand_score
 
 import daskclust
 from daskclust import (
+    COPKMeans,
+    DPMeans,
     KMeans,
+    MPCKMeans,
     PCKMeans,
     PCSKMeans,
     SemiSupervisedKMeans,
@@ -247,6 +250,29 @@ def test_what_cannot_be_used_is_refused(estimator):
         model.score(infinite)
     with pytest.raises(ValueError, match="NaN"):
         estimator(K, random_state=0).fit(full).predict(X)
+
+
+def test_what_does_not_go_together_is_refused():
+    X, classes, _ = make(n=40)
+    for init in ("dkm++", "robin"):
+        with pytest.raises(ValueError, match="complete rows"):
+            KMeans(K, init=init, missing="partial").fit(X)
+    with pytest.raises(ValueError, match="cosine"):
+        KMeans(K, metric="cosine", missing="partial").fit(X)
+    several = SemiSupervisedKMeans(2 * K, clusters_per_class=2, missing="partial")
+    with pytest.raises(ValueError, match="clusters_per_class=2"):
+        several.fit(X, classes)
+    for other in (COPKMeans, MPCKMeans, DPMeans):
+        with pytest.raises(ValueError, match="contains NaN"):
+            other().fit(X)
+
+
+def test_empty_clusters_found_themselves_on_incomplete_rows():
+    X, _, _ = make()
+    start = np.array([[0.0] * P, [1e3] * P, [-1e3] * P])
+    model = KMeans(K, init=start, missing="partial").fit(X)
+    assert len(np.unique(model.labels_)) == K
+    assert np.isfinite(model.cluster_centers_).all()
 
 
 @pytest.mark.parametrize("estimator", [KMeans, PCSKMeans])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dask.array as da
 import numpy as np
 import pytest
+import zarr
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
@@ -17,7 +18,7 @@ from daskclust.datasets import (
     make_sparse_blobs,
     remove_values,
 )
-from daskclust.datasets._random import row_normals, row_uniforms
+from daskclust.datasets._random import row_normals, row_uniforms, seed_of
 from daskclust.exceptions import ChunkError
 from daskclust.testing.strategies import row_chunks
 
@@ -49,6 +50,16 @@ def test_draws_have_their_distribution():
     normal = row_normals(0, 0, 0, 20_000, 5)
     assert_allclose(normal.mean(axis=0), 0, atol=0.03)
     assert_allclose(np.cov(normal.T), np.eye(5), atol=0.04)
+
+
+def test_seeds():
+    assert seed_of(np.int64(4)) == 4
+    assert seed_of(np.random.default_rng(0)) == seed_of(np.random.default_rng(0))
+    assert seed_of(np.random.RandomState(0)) == seed_of(np.random.RandomState(0))
+    assert seed_of(None) != seed_of(None)
+    for wrong in (-1, True, "0", 1.5):
+        with pytest.raises(ValueError, match="nonnegative integer"):
+            seed_of(wrong)
 
 
 # Point clouds
@@ -85,6 +96,11 @@ def test_sparse_blobs_differ_in_the_informative_features(informative, uninformat
     assert (np.abs(centers[:, :informative]) > 2.8).all()
     assert (np.abs(centers[:, informative:]) < 0.2).all()
     assert adjusted_rand_score(y, KMeans(3, n_init=5, random_state=0).fit_predict(X)) > 0.95
+
+
+def test_sparse_blobs_with_more_clusters_than_sign_patterns_or_very_many_features():
+    assert make_sparse_blobs(20, 2, 1, 7, random_state=0)[0].shape == (20, 3)
+    assert make_sparse_blobs(20, 70, 1, 7, random_state=0)[0].shape == (20, 71)
 
 
 @pytest.mark.parametrize(
@@ -276,6 +292,17 @@ def test_difficulty(seed):
     assert adjusted_rand_score(y, informed) > adjusted_rand_score(y, plain) + 0.1
 
 
+def test_existing_store_is_kept(tmp_path):
+    path = tmp_path / "s.zarr"
+    make_hyperspectral_cube(path, shape=(4, 4), n_bands=2, random_state=0)
+    with pytest.raises(FileExistsError, match="overwrite=True"):
+        make_hyperspectral_cube(path, shape=(5, 4), n_bands=2, random_state=0)
+    assert zarr.open_group(path, mode="r")["cube"].shape == (4, 4, 2)
+    make_hyperspectral_cube(path, shape=(5, 4), n_bands=2, random_state=0, overwrite=True)
+    assert zarr.open_group(path, mode="r")["cube"].shape == (5, 4, 2)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["s.zarr"]
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -293,3 +320,8 @@ def test_difficulty(seed):
 def test_scene_refuses(options):
     with pytest.raises(ValueError, match="must be"):
         make_hyperspectral_cube(**options)
+
+
+def test_zip_target_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="zip it afterwards"):
+        make_hyperspectral_cube(tmp_path / "s.zarr.zip", shape=(4, 4), n_bands=2)

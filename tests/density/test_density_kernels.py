@@ -126,6 +126,19 @@ def test_clusters_are_scikit_learns(kind, method, epsilon, single):
         assert_allclose(shares, expected.probabilities_)
 
 
+def test_rows_in_one_place_are_infinitely_dense():
+    X = np.repeat([[0.0], [5.0]], 10, axis=0)
+    core = core_distances(rows(X), 3)
+    assert not core.any()
+    tree = density_tree(spanning_edges(rows(X), core), np.ones(20))
+    lines = condense(tree, np.ones(20), core, 5)
+    stability, _ = stabilities(lines, 20)
+    assert not np.isnan(stability).any()
+    labels = select_clusters(lines, 20, "eom", 0.0, False).labels
+    assert len(set(labels[:10])) == len(set(labels[10:])) == 1
+    assert labels[0] != labels[10]
+
+
 @given(seed=st.integers(0, 2**32 - 1))
 def test_rows_are_in_one_box_and_near_others(seed):
     rng = np.random.default_rng(seed)

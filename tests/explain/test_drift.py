@@ -60,6 +60,16 @@ def test_a_cluster_without_new_rows_and_a_model_that_keeps_no_shares():
     assert np.isnan(found.fit_shares).all()
 
 
+def test_a_fit_of_no_iteration_keeps_no_shares():
+    old, new = _sets()
+    y = np.full(len(old), -1)
+    y[[0, 1999]] = [0, 1]
+    model = daskclust.SemiSupervisedKMeans(2, max_iter=0, random_state=0).fit(old, y)
+    found = drift(model, new)
+    assert np.isnan([found.psi, found.spread]).all()
+    assert found.shares.tolist() == [0.9, 0.1]
+
+
 def test_joined_clusters_have_the_shares_and_means_of_both():
     """The rows of the fit have no drift, for any names of the clusters."""
     X = np.array([[0.0], [1.0], [9.0], [10.0], [20.0], [21.0]])

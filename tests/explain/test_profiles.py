@@ -14,6 +14,7 @@ from daskclust.exceptions import MemoryPlanError, PerformanceWarning
 from daskclust.explain import profiles
 from daskclust.explain._labeled_rows import open_labeled
 from daskclust.explain._profiles import profiles_of, sample_labeled
+from daskclust.plotting import new_figure
 
 LOADERS = {
     "iris": load_iris,
@@ -245,6 +246,23 @@ def test_nearest_rows_are_those_of_the_metric(metric):
         np.testing.assert_allclose(found.nearest_distances[c], np.sort(distances[own, c])[:5])
 
 
+def test_one_cluster_has_no_rest():
+    found = profiles(None, np.arange(4.0)[:, None], [0, 0, 0, 0])
+    assert np.isnan(found.aucs).all()
+    assert np.isnan(found.rest_means).all()
+    assert found.describe(0) == "the only cluster"
+
+
+def test_pictures():
+    X = load_wine().data
+    found = profiles(None, X, load_wine().target)
+    ax = found.plot()
+    assert len(ax.images) == 1
+    assert [t.get_text() for t in ax.get_xticklabels()] == ["0", "1", "2"]
+    own = new_figure().add_subplot()
+    assert found.plot(own) is own
+
+
 def test_what_cannot_be_explained_is_refused():
     X = np.zeros((4, 2))
     with pytest.raises(ValueError, match="model or y must be set"):
@@ -270,3 +288,20 @@ def test_the_bound_of_the_auc_is_not_rounded_down(error: float, shown: str) -> N
     assert found.worst_auc_error == shown
     told = f"error at most {shown}." if error else "AUC are exact."
     assert told in found._repr_html_()
+
+
+def test_what_is_missing_in_a_cluster_is_not_called_low():
+    X = np.array([[0.0, np.nan], [1.0, np.nan], [0.5, 7.0], [1.5, 8.0]])
+    found = profiles(None, X, np.array([0, 0, 1, 1]))
+    assert found.describe(0).startswith("x0 low")
+    assert "nan" not in found.describe(0) + found.describe(1)
+    nothing = profiles(None, X[:, 1:], np.array([0, 0, 1, 1]))
+    assert nothing.describe(0) == "no feature has values both here and in the rest"
+
+
+def test_bands_of_one_wavelength_have_names_of_their_own():
+    image = np.random.default_rng(0).random((6, 7, 3))
+    cube = daskclust.open_cube(image, dims=("y", "x", "band"), wavelengths=[500, 500.001, 600])
+    model = daskclust.KMeans(2, random_state=0).fit(cube)
+    features = profiles(model, cube).features
+    assert features == ["500 nm (band 0)", "500 nm (band 1)", "600 nm (band 2)"]

@@ -126,6 +126,16 @@ def test_missing_values_are_told():
     assert any("missing" in str(rule) for rule in found.rules)
 
 
+def test_one_cluster_has_no_rules():
+    X = np.zeros((9, 1))
+    model = daskclust.KMeans(1).fit(X)
+    assert explained(model, X)[1] == "Rules were skipped, because they need at least 2 clusters."
+    with pytest.raises(ValueError, match="rows of at least 2 clusters"):
+        rules(model, X)
+    with pytest.raises(ValueError, match="max_leaves"):
+        rules(model, X, max_leaves=1)
+
+
 def test_rows_in_memory_are_labeled_once(monkeypatch):
     X = np.random.default_rng(0).normal(size=(400, 3))
     model = daskclust.KMeans(3, random_state=0).fit(X)

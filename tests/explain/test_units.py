@@ -5,6 +5,7 @@ from __future__ import annotations
 import dask.array as da
 import numpy as np
 import pytest
+from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import daskclust
@@ -59,6 +60,22 @@ def test_a_saved_model_knows_the_range_of_its_fit(tmp_path) -> None:
         profiles(model, table)
 
 
+def test_rows_of_the_same_distribution_do_not_warn() -> None:
+    """In 300 features of 40 rows, nearly each new row exceeds the range of the fit somewhere."""
+    rng = np.random.default_rng(1)
+    model = daskclust.KMeans(2, random_state=0).fit(rng.normal(size=(40, 300)))
+    profiles(model, rng.normal(size=(500, 300)))
+    profiles(daskclust.KMeans(3, random_state=0).fit(SCALED[:300]), SCALED[300:])
+
+
+def test_a_pipeline_and_given_labels_do_not_warn() -> None:
+    pipeline = make_pipeline(StandardScaler(), daskclust.KMeans(3, random_state=0)).fit(X)
+    assert profiles(pipeline, X).means[:, 0].max() > 60
+    model = daskclust.KMeans(3, random_state=0).fit(SCALED)
+    profiles(model, X, GROUPS)
+    rules(model, X, GROUPS)
+
+
 def test_partial_fit_forgets_the_range_of_the_first_batch() -> None:
     model = daskclust.KMeans(3, random_state=0).partial_fit(SCALED)
     with pytest.warns(DaskclustWarning, match=OUTSIDE):
@@ -101,6 +118,11 @@ def test_estimators_that_scale_columns_do_not_warn_of_the_variance(estimator) ->
     estimator.fit(X)
 
 
+@pytest.mark.filterwarnings("error")
+def test_constant_columns_are_not_outweighed() -> None:
+    daskclust.KMeans(2, random_state=0).fit(np.column_stack([X[:, 1], np.full(len(X), 0.1)]))
+
+
 def test_the_share_of_the_variance_is_that_of_numpy() -> None:
     x = np.column_stack([SCALED[:, 0] * 15, SCALED[:, 1:]])
     share = x[:, 0].var() / x.var(axis=0).sum()
@@ -132,3 +154,10 @@ def test_rules_take_labels_as_profiles_do() -> None:
     model = daskclust.KMeans(2, random_state=0).fit(SCALED)
     found = rules(model, SCALED, np.array(["low", "mid", "top"])[GROUPS])
     assert {rule.cluster for rule in found.rules} == {"low", "mid", "top"}
+
+
+def test_rules_without_model_or_with_a_number_for_labels_are_refused() -> None:
+    with pytest.raises(ValueError, match="model or y must be set"):
+        rules(None, SCALED)
+    with pytest.raises(TypeError, match=r"y must be one label per row, got 8\. Use max_leaves=8"):
+        rules(None, SCALED, 8)

@@ -7,7 +7,7 @@ import pytest
 from sklearn.metrics import cohen_kappa_score, confusion_matrix, precision_recall_fscore_support
 
 from daskclust.exceptions import DaskclustWarning
-from daskclust.metrics import accuracy_report, wilson_interval
+from daskclust.metrics import accuracy_report, clustering_accuracy, wilson_interval
 
 
 def _labels():
@@ -59,6 +59,15 @@ def test_chunks_and_text_do_not_matter():
         for truths in (given, da.from_array(np.ma.asanyarray(given), chunks=700)):
             found = accuracy_report(truths, labels)
             np.testing.assert_array_equal(found.confusion, want.confusion)
+
+
+def test_two_exchanged_classes_are_wrong():
+    truth = np.array([0] * 50 + [1] * 50 + [2] * 10)
+    exchanged = np.array([1, 0, 2])[truth]
+    assert clustering_accuracy(truth, exchanged) == 1.0
+    found = accuracy_report(truth, exchanged)
+    assert found.overall == 10 / 110
+    assert found.producers.tolist() == [0.0, 0.0, 1.0]
 
 
 def test_rows_without_a_class_are_left_out_and_without_a_label_wrong():
@@ -119,6 +128,14 @@ def test_intervals_are_those_of_independent_groups():
     grouped, of_rows = np.mean(covered, axis=0)
     assert grouped >= 0.8
     assert of_rows <= 0.4
+
+
+def test_groups_of_one_row_have_the_interval_of_independent_rows():
+    truth, labels = _labels()
+    found = accuracy_report(truth, labels, groups=np.arange(len(truth)))
+    for name in ("overall_interval", "producers_interval", "users_interval"):
+        alone = getattr(accuracy_report(truth, labels), name)
+        np.testing.assert_allclose(getattr(found, name), alone, atol=0.015)
 
 
 @pytest.mark.filterwarnings("ignore::daskclust.exceptions.DaskclustWarning")

@@ -57,6 +57,23 @@ def test_masked_labels_are_no_labels(score, dtype, make):
             score(*map(make, pair))
 
 
+@pytest.mark.parametrize("make", [lambda a: a, lazy], ids=["numpy", "dask"])
+def test_no_function_takes_a_masked_label_for_a_class(make):
+    truth = np.ma.masked_array(TRUTH, HIDDEN)
+    for call in (
+        lambda: metrics.contingency_table(make(truth), make(FOUND)),
+        lambda: metrics.agreement_scores(make(truth), make(FOUND)),
+        lambda: metrics.match_labels(make(truth), make(FOUND)),
+        lambda: metrics.centroid_scores(make(X), make(truth)),
+    ):
+        with pytest.raises(ValueError, match="masked labels"):
+            call()
+    open_mask = np.ma.masked_array(TRUTH, np.zeros(60, bool))
+    assert metrics.adjusted_rand_score(make(open_mask), make(TRUTH)) == 1.0
+    with pytest.raises(ValueError, match="masked labels"):
+        metrics.silhouette_score(X, truth)
+
+
 @pytest.mark.parametrize("score", [*AGREEMENT, metrics.silhouette_score])
 def test_missing_labels_are_masked_labels(score):
     rows = X if score is metrics.silhouette_score else FOUND
@@ -126,6 +143,14 @@ def test_masked_weights_and_columns_of_weights_are_refused(score):
         score(X, FOUND, sample_weight=np.ones((60, 1)))
 
 
+def test_masked_centers_are_refused():
+    centers = np.ma.masked_array(np.zeros((3, 2)), [[0, 0], [0, 1], [0, 0]])
+    with pytest.raises(
+        ValueError, match=r"centers must not contain masked values, got one at \(1, 1\)"
+    ):
+        metrics.simplified_silhouette_score(X, FOUND, centers=centers)
+
+
 @given(scale=st.sampled_from([1.0, 1 / 60, 1e-9]))
 def test_normalized_weights_are_those_of_rows(scale):
     with dask.config.set(scheduler="sync"):
@@ -156,3 +181,40 @@ def test_labels_that_no_integer_holds_are_refused(far):
         metrics.contingency_table([0.0, far], [0, 1])
     with pytest.raises(ValueError, match="below 2\\*\\*63"):
         metrics.contingency_table(np.array([0, 2**64 - 1], np.uint64), [0, 1])
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+@pytest.mark.parametrize("value", [1e160, -1.7e308])
+def test_values_and_weights_whose_squares_overflow_are_refused(lazy, value):
+    def make(array):
+        return da.from_array(array, chunks=(10, *array.shape[1:])) if lazy else array
+
+    x, labels = np.random.default_rng(0).normal(size=(30, 2)), np.arange(30) % 3
+    x[4, 1] = value
+    with pytest.raises(ValueError, match="squared distances overflow"):
+        metrics.calinski_harabasz_score(make(x), make(labels))
+    with pytest.raises(ValueError, match="too small or large"):
+        metrics.davies_bouldin_score(
+            make(np.zeros((30, 2))), make(labels), sample_weight=make(np.full(30, 5e-324))
+        )
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_masked_weights_of_rows_left_out_do_not_matter(lazy):
+    X = np.array([[0.0], [1.0], [9.0], [10.0], [5.0]])
+    labels = np.array([0, 0, 1, 1, -1])
+    whole = np.array([1.0, 2.0, 1.0, 3.0, 1.0])
+    expected = metrics.simplified_silhouette_score(X[:4], labels[:4], sample_weight=whole[:4])
+
+    def score(masked_row):
+        weight = np.ma.masked_array(whole, np.arange(5) == masked_row)
+        given = [X, labels, weight]
+        if lazy:
+            given = [da.from_array(a, chunks=(2, *a.shape[1:])) for a in given]
+        return metrics.simplified_silhouette_score(
+            given[0], given[1], sample_weight=given[2], ignore_masked=True
+        )
+
+    np.testing.assert_allclose(score(4), expected, rtol=1e-12)
+    with pytest.raises(ValueError, match="row 1"):
+        score(1)

@@ -137,6 +137,16 @@ def test_accuracy_is_the_best_of_all_matchings():
     assert metrics.clustering_accuracy(truth, labels) == pytest.approx(best)
 
 
+@given(seed=st.integers(0, 2**32 - 1), k=st.integers(1, 12))
+def test_the_same_partition_scores_1_to_the_last_bit(seed, k):
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, k, 50)
+    renamed = rng.permutation(k)[labels]
+    assert metrics.agreement_scores(labels, renamed) == dict.fromkeys(
+        ("ari", "nmi", "pairwise_f", "accuracy"), 1.0
+    )
+
+
 @pytest.mark.parametrize("name", ["adjusted_rand_score", "normalized_mutual_info_score"])
 @pytest.mark.parametrize(
     ("truth", "labels"),
@@ -155,6 +165,13 @@ def test_accuracy_is_the_best_of_all_matchings():
 def test_equals_scikit_learn(name, truth, labels):
     expected = getattr(sklearn.metrics, name)(truth, labels)
     assert getattr(metrics, name)(truth, labels) == pytest.approx(expected, rel=1e-12, abs=1e-15)
+
+
+@pytest.mark.parametrize("score", AGREEMENT)
+def test_counts_beyond_integers_do_not_overflow(score, monkeypatch):
+    table = np.array([[0, 0, 4_000_000_000], [1, 1, 5_000_000_000], [1, 0, 1]])
+    monkeypatch.setattr(f"{score.__module__}.contingency_table", lambda *_, **__: table)
+    assert 0.99 < score([0], [0]) <= 1.0
 
 
 @given(one=row_chunks(300), two=row_chunks(300))
@@ -287,6 +304,14 @@ def test_centroid_scores_equal_their_definitions(make, dtype):
     assert scores.labels.tolist() == list(range(6))
 
 
+def test_a_row_alone_in_its_cluster_counts_0():
+    labels = np.r_[9, TRUTH[1:]]
+    names, index = np.unique(labels, return_inverse=True)
+    centers = np.array([X[labels == name].mean(axis=0) for name in names])
+    expected = simplified_silhouette(X, index, centers).mean()
+    assert metrics.simplified_silhouette_score(X, labels) == pytest.approx(expected)
+
+
 @pytest.mark.parametrize("make", [np.asarray, chunked])
 def test_the_silhouette_is_that_of_scikit_learn(make):
     rows, truth = make_blobs(400, centers=4, random_state=0, cluster_std=2.0)
@@ -381,6 +406,14 @@ def test_known_centers_save_a_pass_and_leave_out_empty_clusters():
     )
 
 
+def test_rows_on_their_centers_score_as_in_scikit_learn():
+    data, labels = np.repeat([[0.0], [3.0]], 3, axis=0), np.repeat([0, 1], 3)
+    assert metrics.davies_bouldin_score(data, labels) == 0.0
+    assert metrics.calinski_harabasz_score(data, labels) == 1.0
+    assert metrics.simplified_silhouette_score(data, labels) == 1.0
+    assert metrics.simplified_silhouette_score(np.zeros((4, 1)), [0, 0, 1, 1]) == 0.0
+
+
 @pytest.mark.parametrize("score", CENTROID)
 @pytest.mark.parametrize("make", [np.asarray, chunked])
 def test_what_has_no_score_is_refused(score, make):
@@ -436,3 +469,13 @@ def test_as_many_classes_as_rows_are_matched_without_a_table_of_all_pairs():
     assert metrics.clustering_accuracy(np.arange(n), order) == 1.0
     # Every second class is split in two; half of its rows count.
     assert metrics.clustering_accuracy(np.arange(n) // 2, order) == 0.5
+
+
+@pytest.mark.parametrize("bad", [-1, 2**24, 2**62])
+def test_labels_that_no_table_of_numbers_holds_are_refused(bad):
+    with pytest.raises(ValueError, match=f"must be between 0 and .*, got {bad}"):
+        metrics.match_labels(np.array([0, 1]), np.array([0, bad]))
+
+
+def test_no_rows_have_no_numbers():
+    assert metrics.match_labels(np.empty(0, int), np.empty(0, int)).shape == (0,)

@@ -7,6 +7,7 @@ import warnings
 import dask
 import dask.array as da
 import numpy as np
+import pandas as pd
 import pytest
 from helpers import chunks_of, values
 from hypothesis import given, settings
@@ -187,6 +188,15 @@ def test_a_row_without_any_value_moves_nothing_but_the_count(kind):
     np.testing.assert_allclose(model.impute(extra)[-1], model.weights_ @ model.means_, rtol=1e-12)
 
 
+@pytest.mark.parametrize("kind", TYPES)
+def test_a_column_missing_in_a_whole_block_is_handled(kind):
+    data = GAPS.copy()
+    data[:200, 1] = np.nan
+    one = quiet(GaussianMixture(K, covariance_type=kind, random_state=0), data)
+    cut = quiet(GaussianMixture(K, covariance_type=kind, random_state=0), chunked(data, 100))
+    assert_close(cut, one)
+
+
 # Any container, any chunks, any scheduler.
 
 
@@ -231,6 +241,13 @@ def test_dask_in_is_dask_out_in_the_same_chunks():
     np.testing.assert_array_equal(model.predict(GAPS.astype(np.float32)), model.labels_.compute())
 
 
+def test_a_table_with_gaps_brings_its_names():
+    table = pd.DataFrame(GAPS, columns=list("abcd"))
+    model = quiet(GaussianMixture(K, random_state=0), table)
+    assert model.feature_names_in_.tolist() == list("abcd")
+    assert_close(model, quiet(GaussianMixture(K, random_state=0), GAPS))
+
+
 @pytest.mark.parametrize("kind", TYPES)
 def test_an_integer_weight_equals_repetition_and_0_absence(kind):
     repeated = np.repeat(GAPS, WEIGHT.astype(int), axis=0)
@@ -241,6 +258,14 @@ def test_an_integer_weight_equals_repetition_and_0_absence(kind):
         np.testing.assert_allclose(
             getattr(weighted, name), getattr(plain, name), rtol=1e-9, atol=1e-10
         )
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e4])
+def test_where_the_data_lie_does_not_matter(offset):
+    near = quiet(GaussianMixture(K, random_state=0, max_iter=5), GAPS)
+    far = quiet(GaussianMixture(K, random_state=0, max_iter=5), GAPS + offset)
+    np.testing.assert_allclose(far.means_ - offset, near.means_, atol=1e-6)
+    np.testing.assert_allclose(far.covariances_, near.covariances_, atol=1e-6)
 
 
 # Passes, restarts, starts, checkpoints.
@@ -263,6 +288,15 @@ def test_passes(init):
 def test_given_parameters_need_no_start():
     model = quiet(GaussianMixture(K, max_iter=4, tol=0, **start("full")), GAPS)
     assert model.history_[-1]["passes"] == 1 + 4
+
+
+def test_given_means_replace_those_found():
+    model = GaussianMixture(K, means_init=X[:K], random_state=0, max_iter=1)
+    theirs = SklearnMixture(K, means_init=X[:K], random_state=0, max_iter=1)
+    # From the clusters of k-means come weights and covariances.
+    np.testing.assert_allclose(
+        quiet(model, X).lower_bound_, quiet(theirs, X).lower_bound_, rtol=0.2
+    )
 
 
 def test_the_best_restart_is_kept():
@@ -364,6 +398,14 @@ def test_a_doubled_column_is_no_obstacle_to_full_covariances():
     np.testing.assert_allclose(model.impute(gone)[there, 4], data[there, 4], atol=1e-3)
 
 
+def test_more_components_than_distinct_rows():
+    data = np.repeat(X[:2], 10, axis=0)
+    model = quiet(GaussianMixture(4, covariance_type="diag", random_state=0), data)
+    assert len(np.unique(model.labels_)) == 2
+    assert model.weights_.sum() == pytest.approx(1.0)
+    assert np.isfinite(model.score(data))
+
+
 # Bad input.
 
 
@@ -389,6 +431,26 @@ def test_columns_or_data_without_any_value_are_refused():
         GaussianMixture(K).fit(data)
     with pytest.raises(ValueError, match=r"X must contain values, but every entry is NaN\."):
         GaussianMixture(1).fit(np.full((5, 2), np.nan))
+
+
+@pytest.mark.parametrize("container", [np.asarray, chunked])
+def test_more_components_than_rows_with_values_are_refused(container):
+    data = np.full((9, P), np.nan)
+    data[:2] = X[:2]
+    with pytest.raises(ValueError, match="n_samples=2 should be >= n_components=3"):
+        GaussianMixture(3).fit(container(data))
+    with pytest.raises(ValueError, match="n_components=10 must be at most n_samples=9"):
+        GaussianMixture(10).fit(container(data))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -1.0])
+def test_bad_weights_are_named(bad):
+    weight = np.ones(len(GAPS))
+    weight[5] = bad
+    with pytest.raises(ValueError, match="weight of row 5"):
+        GaussianMixture(K).fit(GAPS, sample_weight=weight)
+    with pytest.raises(ValueError, match="At least one sample weight must be positive"):
+        GaussianMixture(K).fit(GAPS, sample_weight=np.zeros(len(GAPS)))
 
 
 @pytest.mark.parametrize(
@@ -435,3 +497,9 @@ def test_masked_values_of_blocks_are_missing_after_the_fit_too(method):
     rows = chunked(GAPS).map_blocks(masked, dtype=GAPS.dtype)
     want = values(getattr(model, method)(chunked(GAPS)))
     np.testing.assert_array_equal(values(getattr(model, method)(rows)), want)
+
+
+def test_absent_rows_may_miss_values():
+    x = np.array([[16.0, 1.0], [np.nan, 2.0], [0.5, 3.0]])
+    model = GaussianMixture(1, random_state=0).fit(x, sample_weight=[0.0, 0.0, 2.0])
+    np.testing.assert_allclose(model.means_, [[0.5, 3.0]])

@@ -211,6 +211,29 @@ def test_dask_in_is_dask_out():
     assert model.eigenvalues_.dtype == model.cluster_centers_.dtype == np.float64
 
 
+def test_chunks_of_unknown_length():
+    data = chunked(X)
+    data = data[~da.isnan(data).all(axis=1)]
+    with pytest.warns(Warning, match="unknown length"):
+        model = PCKID(K, **SMALL).fit(data)
+    whole = PCKID(K, **SMALL).fit(np.delete(X, 3, axis=0))
+    np.testing.assert_array_equal(values(model.labels_), whole.labels_)
+
+
+def test_masked_values_of_blocks_are_missing_everywhere():
+    # Hidden values below the mask are far from all rows.
+    masked = da.ma.masked_invalid(chunked(X)).map_blocks(_with_nonsense_below, dtype=X.dtype)
+    model, want = PCKID(K, **SMALL).fit(masked), PCKID(K, **SMALL).fit(chunked(X))
+    for name in ("predict", "transform", "kernel"):
+        found, expected = getattr(model, name)(masked), getattr(want, name)(chunked(X))
+        np.testing.assert_array_equal(values(found), values(expected))
+    np.testing.assert_array_equal(values(model.labels_), values(want.labels_))
+
+
+def _with_nonsense_below(block):
+    return np.ma.array(np.where(np.isnan(block.data), 1e6, block.data), mask=block.mask)
+
+
 # Solvers, passes, training, checkpoints.
 
 
@@ -282,6 +305,24 @@ def test_eigenpairs_follow_from_one_product(rank):
         assert lengths[3] < 1e-12
 
 
+def test_members_are_trained_on_a_budget_of_rows(monkeypatch):
+    seen = []
+
+    def noting(pool, member):
+        seen.append((len(pool.x), member.n_rows))
+        return train_member(pool, member)
+
+    monkeypatch.setattr("daskclust.mixture._ensemble.train_member", noting)
+    PCKID(K, **SMALL).fit(X)
+    assert set(seen) == {(239, 120)}
+    seen.clear()
+    model = PCKID(K, max_samples=30, subsample=0.25, **SMALL).fit(chunked(X))
+    assert {pool for pool, _ in seen} <= {119, 120}
+    assert {rows for _, rows in seen} == {30}
+    whole = PCKID(K, max_samples=30, subsample=0.25, **SMALL).fit(X)
+    np.testing.assert_allclose(model._means, whole._means, rtol=1e-8)
+
+
 @pytest.mark.parametrize(
     ("subsample", "max_samples", "pool", "rows"),
     # All rows; those that the budget leaves; never more than ten times the budget.
@@ -346,6 +387,12 @@ def test_a_fit_continues_from_its_checkpoint(solver, stage, call, container, tmp
         pckid(solver, checkpoint=path, **{**SMALL, "n_init": 5}).fit(X)
 
 
+def test_the_same_seed_gives_the_same_bits_and_another_another():
+    models = [PCKID(K, **{**SMALL, "random_state": s}).fit(X) for s in (1, 1, 2)]
+    np.testing.assert_array_equal(models[0].embedding_, models[1].embedding_)
+    assert not np.array_equal(models[0]._means, models[2]._means)
+
+
 # Bad input.
 
 
@@ -362,6 +409,13 @@ def test_columns_without_values_and_constant_ones():
     np.testing.assert_allclose(
         aligned(model.embedding_, without.embedding_), without.embedding_, atol=1e-6
     )
+
+
+def test_more_clusters_than_rows_with_values():
+    data = np.full((8, P), np.nan)
+    data[:2] = WHOLE[:2]
+    with pytest.raises(ValueError, match="n_samples=2 should be >= n_clusters=3"):
+        PCKID(K, **SMALL).fit(data)
 
 
 def test_members_need_as_many_rows_as_components():

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import csv
 import math
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import dask.array as da
 import numpy as np
 import pytest
+import zarr
 
 from daskclust import open_cube
-from daskclust.scenes import LabelMap, area_table
+from daskclust.core.storage.atomic_write import host
+from daskclust.scenes import LabelMap, area_table, open_label_map
 from daskclust.scenes._georeference import Georeference
 
 pyproj = pytest.importorskip("pyproj", reason="needs the extra `raster`")
@@ -36,6 +41,11 @@ def test_areas_by_hand() -> None:
     assert found[1].square_kilometers == 0.0018
     assert "900 m2" in found.method
     assert "EPSG:32632" in found.method
+
+
+def test_feet_are_no_meters() -> None:
+    feet = area_table(placed(np.zeros((2, 2), int), "EPSG:2263", (100, 0, 98e4, 0, -100, 2e5)))
+    assert feet[0].square_meters == pytest.approx(4 * (100 * 1200 / 3937) ** 2, rel=1e-12)
 
 
 def ring(west: float, south: float, size: float, steps: int = 200) -> tuple[Any, Any]:
@@ -162,4 +172,49 @@ def test_maps_that_were_written(name: str, tmp_path: Path) -> None:
         ("wheat", 800.0),
         ("1", 800.0),
         ("2", 700.0),
+    ]
+
+
+def test_csv_and_frame(tmp_path: Path) -> None:
+    cube, labels = written_map(tmp_path)
+    cube.write_labels(labels, tmp_path / "m.tif", class_names=["sugar beet, early", "b", "c"])
+    table = area_table(tmp_path / "m.tif")
+    path = table.to_csv(tmp_path / "areas.csv")
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert rows[0]["name"] == "sugar beet, early"
+    assert [float(row["square_meters"]) for row in rows] == [800.0, 800.0, 700.0]
+    with pytest.raises(FileExistsError, match="exists already"):
+        table.to_csv(path)
+    # What a writer that was killed has left goes with the next one.
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    left = tmp_path / f".areas.csv.{host()}-{ended.pid}-0123abcd.partial"
+    left.touch()
+    table.to_csv(path, overwrite=True)
+    assert not left.exists()
+    frame = table.to_frame()
+    assert frame.loc[2, "pixels"] == 7
+    assert frame.square_kilometers.sum() == pytest.approx(0.0023)
+
+
+def test_a_label_map_keeps_what_it_is_told() -> None:
+    stored = zarr.create_array(
+        zarr.storage.MemoryStore(),
+        shape=(2, 2),
+        dtype="uint8",
+        attributes={
+            "_FillValue": 255,
+            "flag_values": [1, 7],
+            "flag_meanings": "wheat water",
+            "flag_colors": "#FF0000 #0000ff",
+        },
+    )
+    stored[:] = [[1, 7], [255, 3]]
+    found = open_label_map(stored)
+    assert found.values.compute().tolist() == [[1, 7], [-1, 3]]
+    assert [(row.name, row.color) for row in area_table(found)] == [
+        ("wheat", "#ff0000"),
+        ("3", "#cc79a7"),
+        ("water", "#0000ff"),
     ]

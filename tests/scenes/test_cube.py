@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from daskclust.core.storage.stores import encode_fill_value
+from daskclust.core.storage.stores import decode_fill_value, encode_fill_value
+from daskclust.datasets import make_hyperspectral_cube
 from daskclust.exceptions import ChunkError, PerformanceWarning
 from daskclust.scenes import open_cube
 
@@ -91,6 +92,20 @@ def test_dimensions_go_by_name(example, names):
             0 if names is None else 1 if names[0] == "Latitude" else 2
         ]
     )
+
+
+def test_zarr_v2(example, tmp_path):
+    _, values, valid = example
+    group = zarr.open_group(tmp_path / "v2.zarr", mode="w", zarr_format=2)
+    array = group.create_array("cube", shape=values.shape, chunks=(7, 5, 5), dtype=values.dtype)
+    array[...] = values
+    with pytest.raises(ValueError, match=r'dims=\("y", "x", "band"\)'):
+        open_cube(tmp_path / "v2.zarr")
+    array.attrs.update({"_ARRAY_DIMENSIONS": ["y", "x", "band"], "missing_value": -9})
+    cube = open_cube(str(tmp_path / "v2.zarr"), variable="cube")
+    assert_array_equal(cube.valid.compute(), valid)
+    alone = open_cube(tmp_path / "v2.zarr" / "cube")
+    assert_array_equal(alone.samples.compute(), cube.samples.compute())
 
 
 def test_shards_are_the_blocks():
@@ -172,6 +187,22 @@ def test_nodata_that_the_dtype_cannot_hold_matches_nothing(nodata):
     assert open_cube(make_array(values, (1, 2, 2)), nodata=nodata).n_masked == 0
 
 
+def test_lowest_float32_as_nodata():
+    values = np.ones((1, 2, 1), np.float32)
+    values[0, 0, 0] = np.finfo(np.float32).min
+    assert open_cube(make_array(values, (1, 2, 1)), nodata=-3.4028235e38).n_masked == 1
+    assert open_cube(make_array(values, (1, 2, 1)), nodata=-3.4028234663852886e38).n_masked == 1
+
+
+def test_fill_value_attribute_forms():
+    assert decode_fill_value(encode_fill_value(1.5, np.dtype("f4"))) == 1.5
+    assert np.isnan(decode_fill_value(encode_fill_value(np.nan, np.dtype("f4"))))
+    with pytest.raises(ValueError, match="nodata="):
+        decode_fill_value("none given")
+    with pytest.raises(ValueError, match="nodata="):
+        decode_fill_value([1, 2])
+
+
 @pytest.mark.parametrize("kind", ["numpy", "list", "dask", "zarr"])
 @pytest.mark.parametrize("attribute", [{"_FillValue": -9}, {}])
 def test_mask(kind, attribute):
@@ -225,6 +256,15 @@ def test_incomplete_pixels_can_be_kept(dtype):
     assert_allclose(np.nansum(unit.samples.compute() ** 2, axis=1), 1, rtol=1e-6)
 
 
+def test_wavelengths_beside_the_cube(tmp_path):
+    group = make_hyperspectral_cube(tmp_path / "s.zarr", shape=(9, 9), n_bands=11, random_state=0)
+    cube = open_cube(group, bad_bands=[0])
+    assert_array_equal(cube.wavelengths, group["wavelength"][1:])
+    # The array of a store belongs to its group.
+    assert_array_equal(open_cube(group["cube"]).wavelengths, group["wavelength"][:])
+    assert_array_equal(cube.valid.compute(), group["truth"][:] >= 0)
+
+
 # Scaling
 
 
@@ -239,6 +279,15 @@ def test_standard_scale_is_over_valid_pixels():
     std = rows.std(axis=0)
     std[3] = 1.0
     assert_allclose(got, (rows - rows.mean(axis=0)) / std, atol=1e-9)
+
+
+def test_statistics_of_many_blocks_are_merged_in_groups(monkeypatch):
+    monkeypatch.setattr("daskclust.scenes.survey._FOLD", 3)
+    values, valid = random_cube(5)
+    cube = open_cube(make_array(values, (3, 2, 5)), nodata=-9, scale="standard")
+    assert_allclose(cube.samples.compute().mean(axis=0), 0, atol=1e-5)
+    assert_allclose(cube.samples.compute().std(axis=0), 1, atol=1e-5)
+    assert cube.n_valid == valid.sum()
 
 
 def test_scale_of_another_cube():
@@ -257,6 +306,13 @@ def test_scale_of_another_cube():
     for wrong in ((mean, std[:2]), (mean, 0 * std), (mean,), 3, (mean, np.nan * std)):
         with pytest.raises(ValueError, match="scale"):
             open_cube(group, scale=wrong)
+
+
+def test_unit_scale():
+    values = np.array([[[3, 4], [0, 0]]], dtype=np.int16)
+    cube = open_cube(make_array(values, (1, 2, 2)), scale="unit")
+    assert_allclose(cube.samples.compute(), [[0.6, 0.8], [0, 0]], rtol=1e-6)
+    assert cube.samples.dtype == np.float32
 
 
 # Passes over the store
@@ -304,6 +360,14 @@ def test_map_round_trip(example, rechunk):
     _, at = expected_rows(values, valid, (7, 5))
     assert_array_equal(values[at], np.arange(cube.n_valid))
     assert_array_equal(cube.to_map(np.arange(cube.n_valid)).compute(), values)
+
+
+def test_map_of_other_dtypes(example):
+    cube = open_cube(example[0])
+    assert cube.to_map(np.ones(cube.n_valid, np.uint8)).compute().min() == -1
+    assert cube.to_map(np.ones(cube.n_valid, np.uint8), fill_value=0).dtype == np.uint8
+    shares = cube.to_map(np.full(cube.n_valid, 0.5), fill_value=np.nan).compute()
+    assert_array_equal(np.isnan(shares), ~example[2])
 
 
 def test_labels_of_unknown_block_lengths(example):
@@ -466,6 +530,14 @@ def test_label_dtype(example):
         dtype_of(lazy.astype(float))
 
 
+def test_xarray_reads_the_labels(example, tmp_path):
+    xarray = pytest.importorskip("xarray")
+    cube = open_cube(example[0])
+    cube.write_labels(np.zeros(cube.n_valid, int), tmp_path / "l.zarr")
+    with xarray.open_zarr(tmp_path / "l.zarr", consolidated=False) as dataset:
+        assert_array_equal(np.isnan(dataset["labels"].values), ~example[2])
+
+
 def test_refusal_to_overwrite(example, tmp_path):
     cube = open_cube(example[0])
     labels = np.zeros(cube.n_valid, int)
@@ -603,6 +675,17 @@ def test_too_large_blocks_are_divided(monkeypatch, example):
     assert block[0] * block[1] * 5 * 2 <= 200
     assert_array_equal(cube.samples.compute(), expected_rows(values, valid, block)[0])
     assert open_cube(group, chunks=(23, 19)).samples.numblocks == (1, 1)
+
+
+@pytest.mark.parametrize("value", [0.1, 1e-3 / 3, 7e9 / 11])
+def test_the_scale_of_a_constant_band_is_1(value):
+    rng = np.random.default_rng(0)
+    scene = np.stack([rng.normal(size=(23, 31)), np.full((23, 31), value)], axis=-1)
+    cube = open_cube(
+        da.from_array(scene, chunks=(7, 9, 2)), dims=("y", "x", "band"), scale="standard"
+    )
+    assert (np.asarray(cube.samples)[:, 1] == 0.0).all()
+    assert cube.scaling[1][1] == 1.0
 
 
 # Dask's other array mode, chosen at import

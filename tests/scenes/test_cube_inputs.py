@@ -73,6 +73,19 @@ def test_dask_cubes_are_cut_along_their_chunks(group):
     assert cube.valid.compute().sum() == (group["truth"][:] > 0).sum()
 
 
+def test_what_no_cube_can_be_made_of():
+    with pytest.raises(ValueError, match="order cannot be guessed"):
+        open_cube(np.zeros((2, 2, 2)))
+    with pytest.raises(ValueError, match=r"daskclust.open_table"):
+        open_cube(np.zeros((2, 2)), dims=("y", "x"))
+    with pytest.raises(ValueError, match="none of them empty"):
+        open_cube(np.zeros((2, 0, 2)), dims=DIMS)
+    with pytest.raises(ValueError, match="expected numbers"):
+        open_cube(np.full((2, 2, 2), "a"), dims=DIMS)
+    with pytest.raises(ValueError, match="Omit variable"):
+        open_cube(np.zeros((2, 2, 2)), dims=DIMS, variable="cube")
+
+
 @pytest.fixture
 def dataset(group):
     xarray = pytest.importorskip("xarray")
@@ -127,6 +140,35 @@ def test_xarray_in_and_out(dataset, group, tmp_path):
     stored = open_cube(tmp_path / "scene.zarr", chunks=(23, 19))
     assert_array_equal(stored.samples.compute(), same.samples.compute())
     assert_array_equal(stored.to_xarray(labels).y, dataset.y)
+
+
+def test_datasets_are_checked(dataset):
+    with pytest.raises(KeyError, match="No variable 'other'"):
+        open_cube(dataset, variable="other")
+    with pytest.raises(ValueError, match="Omit variable"):
+        open_cube(dataset.reflectance, variable="reflectance")
+    with pytest.raises(ValueError, match="2 three-dimensional"):
+        open_cube(dataset.assign(second=dataset.reflectance))
+    with pytest.raises(ValueError, match="expected three dimensions"):
+        open_cube(dataset.height)
+
+
+def test_wavelength_units(group):
+    values = group["cube"][:]
+
+    def centers(**attributes):
+        parent = zarr.open_group(zarr.storage.MemoryStore(), mode="w")
+        array = parent.create_array(
+            "cube", shape=values.shape, dtype="f4", dimension_names=DIMS, attributes=attributes
+        )
+        return open_cube(array).wavelengths
+
+    assert centers(wavelength=[1, 2, 3, 4], wavelength_units="µm").tolist() == [1e3, 2e3, 3e3, 4e3]
+    assert centers(wavelengths=[1, 2, 3, 4], wavelength_units="nm").tolist() == [1, 2, 3, 4]
+    found = centers(wavelength=[20_000, 10_000, 5_000, 2_500], wavelength_units="cm-1")
+    assert found.tolist() == [500, 1000, 2000, 4000]
+    assert centers(wavelength=[1, 2, 3]) is None
+    assert centers(wavelength="red green blue nir") is None
 
 
 # URLs
@@ -273,3 +315,10 @@ def test_a_label_map_of_another_place_is_refused(group, tmp_path):
 def test_arguments_that_would_be_taken_for_something_else_are_refused(given, match):
     with pytest.raises(ValueError, match=match):
         open_cube(np.zeros((3, 2, 4)), dims=("y", "x", "band"), **given)
+
+
+def test_a_variable_that_is_no_name_is_refused(tmp_path):
+    group = zarr.create_group(tmp_path / "g.zarr")
+    group.create_array("a", data=np.zeros((3, 2, 4)))
+    with pytest.raises(KeyError, match="No array 1 in the store"):
+        open_cube(tmp_path / "g.zarr", variable=1)

@@ -89,3 +89,17 @@ def test_a_model_takes_its_view_along(scale: str, tmp_path: Path) -> None:
     loaded = daskclust.load(tmp_path / "m.zarr")
     assert_array_equal(loaded.predict(other).compute(), expected)
     assert_array_equal(loaded.transform(other).compute(), model.transform(other).compute())
+
+
+def test_a_model_of_rows_has_no_view_of_its_own() -> None:
+    cube = opened(image(), scale="unit")
+    model = KMeans(3, random_state=0).fit(opened(image(), scale="standard"))
+    model.fit(cube.samples)
+    assert_array_equal(model.predict(cube).compute(), model.labels_.compute())
+
+
+def test_another_number_of_bands_is_named() -> None:
+    model = KMeans(3, random_state=0).fit(opened(image(), scale="whitened"))
+    fewer = opened(image()[:, :, :3])
+    with pytest.raises(ValueError, match="The cube must have the 4 bands of the model, got 3"):
+        model.predict(fewer)

@@ -10,6 +10,7 @@ from typing import Any
 import dask
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 
 rasterio = pytest.importorskip("rasterio", reason="needs the extra `raster`")
 pytest.importorskip("pyogrio", reason="needs the extra `raster`")
@@ -101,6 +102,11 @@ def test_labels_of_images_and_points_are_counted(tmp_path: Path) -> None:
     image[9, :9] = 0
     with pytest.warns(DaskclustWarning, match="2 of 13 labeled pixels are left out"):
         daskclust.LabelSpreading(random_state=0).fit(cube, image)
+
+
+def test_rows_of_pixels_are_asked_for_in_silence(tmp_path: Path) -> None:
+    found = scene(tmp_path).rows_of_pixels(np.array([0, 4]), np.array([0, 0]))
+    assert_array_equal(found, [8 * 0 + 24 + 0])
 
 
 def test_names_that_are_nearly_the_same_warn(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
+import daskclust
 from daskclust import open_cube
 
 DIMS = ("y", "x", "band")
@@ -157,6 +158,51 @@ def test_masked_labels_are_no_values_of_a_map(dtype: str, kind: str) -> None:
     assert list(written["labels"].attrs["flag_values"]) == [0, 1, 2]
 
 
+@pytest.mark.parametrize("lazy", [False, True])
+@pytest.mark.parametrize("target", ["values.zarr", "values.tif"])
+def test_masked_values_are_not_written(lazy: bool, target: str, tmp_path: Path) -> None:
+    cube = open_cube(np.arange(32, dtype="i2").reshape(4, 4, 2), dims=DIMS, chunks=(2, 2))
+    mask = np.arange(16) % 5 == 1
+    given: Any = np.ma.masked_array(np.where(mask, 1e9, np.arange(16.0)), mask)[:, None]
+    cube.write_map(da.from_array(given, chunks=(4, 1)) if lazy else given, tmp_path / target)
+    found = open_cube(tmp_path / target)
+    expected = cube.to_map(np.where(mask, np.nan, np.arange(16.0)), fill_value=np.nan).compute()
+    assert_array_equal(found.to_map(found.samples[:, 0], fill_value=np.nan).compute(), expected)
+
+
+def test_masked_codes_are_no_classes_and_have_no_area() -> None:
+    codes: Any = np.ma.masked_array([[0, 1], [7, 1]], [[0, 0], [1, 0]])
+    for values in (codes, da.from_array(codes, chunks=1)):
+        area = daskclust.scenes.LabelMap(values).area()
+        assert [(row.code, row.pixels) for row in area] == [(0, 1), (1, 2)]
+
+
+def test_masked_lists_of_bands_and_numbers_of_scales_are_refused() -> None:
+    image = np.arange(32, dtype="i2").reshape(4, 4, 2)
+    one: Any = np.ma.masked_array([0, 1], [False, True])
+    for options in ({"bad_bands": one}, {"bands": one}, {"scale": (one, [1, 1])}):
+        with pytest.raises(ValueError, match=r"must not contain masked values, got one at \(1,\)"):
+            open_cube(image, dims=DIMS, **options)
+
+
+def test_masks_that_an_image_does_not_declare_are_refused() -> None:
+    cube = open_cube(np.arange(32, dtype="i2").reshape(4, 4, 2), dims=DIMS, chunks=(2, 2))
+    plain = np.arange(16).reshape(4, 4) % 3
+    hidden = da.from_array(plain, chunks=4).map_blocks(
+        lambda block: np.ma.masked_equal(block, 2), dtype=plain.dtype, meta=plain[:0]
+    )
+    with pytest.raises(ValueError, match="block of label_map is a masked array"):
+        cube.rows_of(hidden)
+    with pytest.raises(ValueError, match="block of the label map is a masked array"):
+        daskclust.scenes.area_table(hidden)
+
+
+def test_unsigned_labels_are_written() -> None:
+    cube = open_cube(np.arange(32, dtype="i2").reshape(4, 4, 2), dims=DIMS, chunks=(2, 2))
+    written = cube.write_labels(np.full(16, 3, "u1"), zarr.storage.MemoryStore())
+    assert (written["labels"][:] == 3).all()
+
+
 # Codes and fill values
 
 
@@ -200,6 +246,20 @@ def test_odd_attributes_of_label_maps(tmp_path: Path, attributes: dict[str, Any]
     assert opened.meanings in (None, {3: "wood"})
 
 
+def test_the_largest_unsigned_label() -> None:
+    cube = open_cube(np.arange(8, dtype="i2").reshape(2, 2, 2), dims=DIMS)
+    largest = np.iinfo(np.uint64).max
+    classes = np.array([[1, 2], [largest, 3]], np.uint64)
+    with pytest.raises(ValueError, match=f"holds {largest}"):
+        cube.rows_of(classes)
+    rows, labels = cube.rows_of(classes, unlabeled=largest)
+    assert rows.tolist() == [0, 1, 3]
+    assert labels.tolist() == [1, 2, 3]
+    with pytest.raises(ValueError, match=f"must fit into int64, got {largest}"):
+        cube.to_map(classes.ravel()).compute()
+    assert cube.to_map(classes.ravel(), fill_value=0).compute().max() == largest
+
+
 @pytest.mark.parametrize(
     ("dtype", "fill", "expected"),
     [
@@ -225,6 +285,20 @@ def test_fill_values_of_another_kind(dtype: str, fill: float, expected: str) -> 
     assert_array_equal(found, np.array([[1, fill], [0, 1]], dtype=float))
 
 
+def test_only_the_codes_that_occur_are_listed(tmp_path: Path) -> None:
+    cube = open_cube(np.arange(32, dtype="i2").reshape(4, 4, 2), dims=DIMS, chunks=(2, 2))
+    codes = np.array([7, 3_000_000, 5, 7] * 4)
+    codes[3] = -1
+    attributes = cube.write_labels(codes, tmp_path / "l.zarr")["labels"].attrs
+    assert attributes["flag_values"] == [5, 7, 3_000_000]
+    assert attributes["flag_meanings"] == "cluster_5 cluster_7 cluster_3000000"
+    named = cube.write_labels(
+        codes % 8, tmp_path / "n.zarr", n_clusters=3, class_names=["a", "b", "c d"]
+    )["labels"].attrs
+    assert named["flag_values"] == [0, 1, 2, 5, 7]
+    assert named["flag_meanings"] == "a b c_d cluster_5 cluster_7"
+
+
 # Constant bands
 
 
@@ -245,3 +319,19 @@ def test_a_constant_band_is_centered_not_blown_up(
     assert scaling is not None
     assert scaling[1][0] == 1.0
     assert (cube.samples.compute()[:, 0] == 0.0).all()
+
+
+def test_public_description(tmp_path: Path) -> None:
+    values = np.arange(5 * 4 * 3, dtype="i2").reshape(5, 4, 3)
+    for cube in (
+        open_cube(stored(values, tmp_path / "c.zarr", chunks=(2, 2, 3)), bad_bands=[1]),
+        open_cube(values, dims=DIMS, bad_bands=[1], chunks=(2, 2)),
+    ):
+        assert cube.stored.shape == (5, 4, 3)
+        assert cube.stored.nbytes == values.nbytes
+        assert cube.stored.may_be_masked is False
+        assert cube.blocks.count == 6
+        assert_array_equal(cube.stored_bands([2, 0]).compute(), values[..., [2, 0]])
+        assert cube.survey_blocks([0, 5])[0] == 4 + 2
+        assert cube.georeference.attributes == {}
+    assert daskclust.open_cube(values, dims=DIMS, nodata=3).stored.may_be_masked

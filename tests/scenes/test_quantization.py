@@ -50,6 +50,15 @@ def test_alphaearth(tmp_path: Path, known: bool):
     np.testing.assert_allclose(ordered(found), ordered(expected.astype(np.float32)), rtol=1e-6)
 
 
+def test_xarray_names_its_bands():
+    xarray = pytest.importorskip("xarray")
+    array = xarray.DataArray(CODES, dims=("y", "x", "band"), coords={"band": NAMES})
+    array.attrs["nodata"] = -128
+    found = rows(daskclust.open_cube(array))
+    expected = np.sign(HERE) * (HERE / 127.5) ** 2
+    np.testing.assert_allclose(ordered(found), ordered(expected.astype(np.float32)), rtol=1e-6)
+
+
 def test_by_hand():
     codes = np.array([-127, -51, 0, 51, 127], np.int8).reshape(1, 5, 1).repeat(64, axis=2)
     cube = daskclust.open_cube(codes, dims=("y", "x", "band"), quantization="alphaearth")
@@ -106,3 +115,12 @@ def test_codes_without_a_meaning_are_told(tmp_path: Path):
 def test_what_does_not_fit_is_named(tmp_path: Path, given: dict, match: str):
     with pytest.raises(ValueError, match=match):
         daskclust.open_cube(write(tmp_path, {}), **given)
+
+
+def test_values_are_no_codes(tmp_path: Path):
+    with pytest.raises(ValueError, match="expected the codes"):
+        daskclust.open_cube(
+            write(tmp_path, {}, CODES.astype(np.float32)), quantization="alphaearth"
+        )
+    with pytest.raises(ValueError, match="expected the 64"):
+        daskclust.open_cube(write(tmp_path, {}, CODES[..., :9]), quantization="alphaearth")

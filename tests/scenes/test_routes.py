@@ -416,4 +416,68 @@ def test_the_command_line_takes_files_and_models_remember_their_data(
     assert "scale_factor 0.0001" in out
 
 
+def test_polygons_in_and_a_geotiff_out(
+    tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    pytest.importorskip("pyogrio", reason="needs the extra `raster`")
+    monkeypatch.chdir(tmp_path)
+    geotiff(tmp_path)
+    features = []
+    for name, (top, left) in {"wheat": (12, 10), "beet": (24, 30)}.items():
+        x, y = 600_000 + 30 * left, 5_200_000 - 30 * top
+        ring = [(x, y), (x + 150, y), (x + 150, y - 150), (x, y - 150), (x, y)]
+        geometry = {"type": "Polygon", "coordinates": [ring]}
+        features.append({"type": "Feature", "properties": {"crop": name}, "geometry": geometry})
+    crs = {"type": "name", "properties": {"name": "urn:ogc:def:crs:EPSG::32632"}}
+    fields = {"type": "FeatureCollection", "crs": crs, "features": features}
+    (tmp_path / "fields.geojson").write_text(json.dumps(fields))
+    words = (
+        *("fit", "s.tif", "--estimator", "semisupervisedkmeans", "--n-clusters", "3"),
+        *("--bad-bands", "3", "--labels", "fields.geojson", "--class-column", "crop"),
+        *("--output", "map.tif", "--scheduler", address, "--seed", "0", "--json"),
+    )
+    code, out, err = run(capsys, *words)
+    assert code == 0, err
+    found = json.loads(out)
+    assert found["agreement_with_labels"]["class_names"] == ["beet", "wheat"]
+    assert found["agreement_with_labels"]["pixels"] == 50
+    with rasterio.open("map.tif") as file:
+        image = file.read(1)
+        assert file.crs.to_epsg() == 32632
+        assert file.tags(1)["flag_meanings"] == "beet wheat cluster_2"
+        assert sorted(np.unique(image).tolist()) == [0, 1, 2, 255]
+        assert (image[24:29, 30:35] == 0).all()
+        assert (image[12:17, 10:15] == 1).all()
+    assert run(capsys, *words)[0] == 0  # its own output
+    code, _, err = run(capsys, *words, "--set", "tol=0.5")
+    assert code == 1
+    assert "exists already" in err
+    (tmp_path / "map.tif").unlink()
+    geotiff(tmp_path).rename("map.tif")
+    geotiff(tmp_path)
+    code, _, err = run(capsys, *words, "--overwrite")
+    assert code == 1
+    assert "was not written by daskclust" in err
+
+
+def test_bad_input_is_one_clear_line(tmp_path: Path) -> None:
+    whole = geotiff(tmp_path)
+    cut = tmp_path / "cut.tif"
+    cut.write_bytes(whole.read_bytes()[:100])
+    with pytest.raises(OSError, match="Is the file whole"):
+        daskclust.open_cube(cut)
+    cut = tmp_path / "cut.nc"
+    cut.write_bytes(netcdf(tmp_path).read_bytes()[:500])
+    with pytest.raises(OSError, match="Is the file whole"):
+        daskclust.open_cube(cut)
+    other = write_raster(tmp_path / "other.tif", scene()[:1, :40], "GTiff")
+    with pytest.raises(ValueError, match="differ in shape"):
+        daskclust.open_cube([*bands(tmp_path), other])
+    np.save(tmp_path / "a.npy", scene())
+    with pytest.raises(ValueError, match="order cannot be guessed"):
+        daskclust.open_cube(tmp_path / "a.npy")
+    with pytest.raises(FileNotFoundError, match="does not exist"):
+        daskclust.open_cube(tmp_path / "none.tif")
+
+
 # Bad input

@@ -12,6 +12,9 @@ import pytest
 import zarr
 from numpy.testing import assert_array_equal
 
+from daskclust.exceptions import DaskclustWarning
+from daskclust.scenes.formats import geotiff
+
 rasterio = pytest.importorskip("rasterio", reason="needs the extra `raster`")
 xarray = pytest.importorskip("xarray", reason="needs the extra `raster`")
 pytest.importorskip("rioxarray", reason="needs the extra `raster`")
@@ -83,6 +86,57 @@ def test_a_label_map_as_geotiff(scene: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="Labels run from"):
         cube.write_labels(labels * 200, tmp_path / "n.tif", n_clusters=3)
     assert not list(tmp_path.glob("*n.tif*"))
+
+
+def test_names_that_are_not_taken_are_told(scene: Path) -> None:
+    cube = open_cube(scene, chunks=(16, 32))
+    numbers, store = np.arange(cube.n_valid) % 2, zarr.storage.MemoryStore
+    with pytest.warns(DaskclustWarning, match="give class_names"):
+        cube.write_labels(numbers, store(), classes=["dry soil", "water"])
+    told = cube.write_labels(numbers, store(), classes=["a", "b"], class_names=["dry soil", "b"])
+    assert told["labels"].attrs["class_names"] == {"0": "dry soil", "1": "b"}
+
+
+def test_classes_beside_a_map_are_its_own(
+    scene: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cube = open_cube(scene, chunks=(16, 32))
+    labels, place, beside = np.arange(cube.n_valid) % 3, tmp_path / "m.tif", "m.tif.aux.xml"
+    plainly = geotiff._write_categories
+
+    def later(*where: Any) -> None:
+        monkeypatch.setattr(geotiff, "_write_categories", plainly)
+        plainly(*where)
+        cube.write_labels(labels, place, class_names=["a", "b", "c"])
+
+    # Another process was quicker: the loser left its names beside the map of the other.
+    monkeypatch.setattr(geotiff, "_write_categories", later)
+    with pytest.raises(FileExistsError, match="exists already"):
+        cube.write_labels(labels, place, class_names=["x", "y", "z"], n_clusters=3)
+    assert "<Category>a</Category>" in (tmp_path / beside).read_text()
+    # Codes without a table of names: those of the map that is replaced stayed.
+    cube.write_labels(labels * 40_000, place, n_clusters=90_000, overwrite=True)
+    assert [path.name for path in tmp_path.iterdir() if "m.tif" in path.name] == ["m.tif"]
+
+
+def test_maps_of_numbers(scene: Path, tmp_path: Path) -> None:
+    cube = open_cube(scene, chunks=(16, 32))
+    values = np.random.default_rng(1).random((cube.n_valid, 2)).astype("float32")
+    wanted = np.stack([cube.to_map(values[:, k], fill_value=np.nan).compute() for k in (0, 1)])
+    cube.write_map(values, tmp_path / "p.tif", names=["one", "two"])
+    with rasterio.open(tmp_path / "p.tif") as file:
+        assert_array_equal(file.read(), wanted)
+        assert file.descriptions == ("one", "two")
+        assert np.isnan(file.nodata)
+    written = cube.write_map(values, tmp_path / "p.zarr")
+    assert_array_equal(written["values"][:], wanted)
+    assert_array_equal(cube.write_map(values[:, 0], tmp_path / "o.zarr")["values"][:], wanted[0])
+    with pytest.raises(FileExistsError, match="is a map of values"):
+        cube.write_labels(np.zeros(cube.n_valid, int), tmp_path / "p.zarr", overwrite=True)
+    with pytest.raises(ValueError, match="3 names for 2 bands"):
+        cube.write_map(values, tmp_path / "q.tif", names=["a", "b", "c"])
+    with pytest.raises(ValueError, match="labels for"):
+        cube.write_map(values[1:], tmp_path / "q.tif")
 
 
 # Labels

@@ -13,6 +13,7 @@ from numpy.testing import assert_array_equal
 
 from daskclust import open_cube
 from daskclust.exceptions import DaskclustWarning
+from daskclust.scenes.bands import parse_bands
 
 xarray = pytest.importorskip("xarray", reason="needs the extra `xarray`")
 
@@ -151,6 +152,12 @@ def test_bands_without_data_are_left_out_and_named() -> None:
         assert nan.samples.shape == (120 - 12, 3)
 
 
+def test_a_scene_without_data_has_no_band_to_blame() -> None:
+    cube = open_cube(stored(np.full((4, 4, 3), -1, "int16"), _FillValue=-1))
+    assert cube.n_valid == 0
+    assert cube.shape == (4, 4, 3)
+
+
 @pytest.mark.parametrize(
     "attributes", [{"bbl": [1, 0, 1, 1]}, {"bbl": "{1, 0, 1, 1}"}, {"bad_bands": [0, 1, 0, 0]}]
 )
@@ -184,6 +191,12 @@ def test_bands_that_are_not_there(text: str, message: str) -> None:
         open_cube(stored(crop(), wavelength=[400.0, 410.0, 420.0, 430.0]), bad_bands=text)
 
 
+def test_wavelengths_need_wavelengths() -> None:
+    assert parse_bands("3nm")[0].by_wavelength
+    with pytest.raises(ValueError, match="the cube states none"):
+        open_cube(stored(crop()), bad_bands="400nm-450nm")
+
+
 # Shapes
 
 
@@ -207,6 +220,11 @@ def test_bands_as_variables_and_stacks() -> None:
     stack = open_cube(dates, chunks=(5, 4))
     assert stack.shape == (12, 10, 8)
     assert_array_equal(stack.samples.compute(), np.concatenate([whole, whole + 1], axis=1))
+
+
+def test_swath_names_of_dimensions(tmp_path: Path) -> None:
+    array = xarray.DataArray(crop(), dims=("downtrack", "crosstrack", "bands"))
+    assert open_cube(array).shape == (12, 10, 4)
 
 
 def test_npy_files(tmp_path: Path) -> None:

@@ -137,6 +137,30 @@ def test_what_agrees_is_used_without_a_warning(select: Any, tmp_path: Path) -> N
     check_place(daskclust.open_cube(select(scene(tmp_path))), HERE, tmp_path)
 
 
+def test_a_renewed_transform_agrees(tmp_path: Path) -> None:
+    a = scene(tmp_path).isel(**CUT)
+    cube = daskclust.open_cube(a.rio.write_transform(a.rio.transform(recalc=True)))
+    check_place(cube, from_origin(500_050, 5_099_970, 10, 10), tmp_path)
+
+
+def test_counted_pixels_and_kilometers_are_understood(tmp_path: Path) -> None:
+    a = scene(tmp_path)
+    far = {key: (key, a[key].values / 1000, {"units": "km"}) for key in ("y", "x")}
+    for item in (a.assign_coords(x=np.arange(12), y=np.arange(12)), a.assign_coords(far)):
+        cube = daskclust.open_cube(item)
+        assert map_of(cube, tmp_path)[0] == HERE
+        # The image has the coordinates of the scene, the map those by which GDAL places it.
+        assert_array_equal(cube.to_xarray(np.zeros(144, int)).x, item.x)
+        written = cube.write_labels(np.zeros(144, int), tmp_path / "map.zarr", overwrite=True)
+        assert_array_equal(written["x"], a.x)
+        assert len(cube.rows_of(written)[0]) == 144
+    with pytest.warns(DaskclustWarning, match=TWO_WAYS):
+        cut = daskclust.open_cube(a.assign_coords(far).isel(**CUT))
+    assert_allclose(
+        map_of(cut, tmp_path)[0], from_origin(500_050, 5_099_970, 10, 10), rtol=0, atol=1e-6
+    )
+
+
 @pytest.mark.parametrize(
     ("select", "message"),
     [
@@ -260,6 +284,20 @@ def test_a_coordinate_of_another_length_is_refused(tmp_path: Path) -> None:
         daskclust.open_cube(tmp_path / "eopf.zarr")
 
 
+def test_a_mask_whose_pixels_are_counted_lies_anywhere(tmp_path: Path) -> None:
+    group = zarr.open_group(eopf(tmp_path))
+    del group["x"], group["y"]
+    hidden = np.zeros((12, 12), bool)
+    hidden[2, 3] = True
+    counts = {"y": np.arange(12), "x": np.arange(12)}
+    mask = xarray.DataArray(hidden, dims=("y", "x"), coords=counts)
+    assert daskclust.open_cube(tmp_path / "eopf.zarr", mask=mask).n_masked == 1
+    # By its coordinates, where the scene has none.
+    far = {"y": 5_099_995 - 10.0 * np.arange(12), "x": 10.0 * np.arange(12)}
+    with pytest.raises(ValueError, match="mask lies elsewhere"):
+        daskclust.open_cube(tmp_path / "eopf.zarr", mask=mask.assign_coords(far))
+
+
 def test_bands_of_two_places_are_refused(tmp_path: Path) -> None:
     group = zarr.open_group(tmp_path / "two.zarr", mode="w")
     for name, left in (("a", 500_000), ("b", 500_050)):
@@ -284,6 +322,13 @@ def test_packed_coordinates_and_other_units(tmp_path: Path) -> None:
     found = daskclust.open_cube(a).pixel_grid.transform
     step, left = 5.6e-5 * 35_786_023, (-0.1 - 2.8e-5) * 35_786_023
     assert_allclose(found, (step, 0, left, 0, -step, -left), rtol=1e-12)
+
+
+def test_the_names_of_dimensions_may_be_given(tmp_path: Path) -> None:
+    a = scene(tmp_path).isel(**CUT).rename(x="E", y="N")
+    with pytest.warns(DaskclustWarning, match=TWO_WAYS):
+        cube = daskclust.open_cube(a, dims=("band", "y", "x"))
+    check_place(cube, from_origin(500_050, 5_099_970, 10, 10), tmp_path)
 
 
 @pytest.mark.filterwarnings(f"ignore:.*{TWO_WAYS}")
@@ -363,6 +408,17 @@ def test_the_geobox_is_that_of_the_coordinates(tmp_path: Path, cut: dict[str, sl
     image = scene(tmp_path).isel(cut)
     image.spatial_ref.attrs.pop("GeoTransform")  # of the image before it was cut
     assert daskclust.open_cube(image).geobox == image.odc.geobox
+
+
+def test_coordinates_of_files_may_state_a_fill_value(tmp_path: Path) -> None:
+    lat, lon = (50 - 0.01 * np.arange(4)).astype("f4"), (0.01 * np.arange(5)).astype("f4")
+    image = xarray.DataArray(np.ones((4, 5, 2)), {"lat": lat, "lon": lon}, ("lat", "lon", "band"))
+    # xarray writes a _FillValue of NaN, of the type of the coordinate.
+    image.rename("scene").to_netcdf(tmp_path / "scene.nc", engine="h5netcdf")
+    cube = daskclust.open_cube(tmp_path / "scene.nc")
+    written = cube.write_labels(np.zeros(20, int), tmp_path / "map.zarr")
+    assert_array_equal(written["lat"], lat)
+    assert "_FillValue" not in written["lat"].attrs
 
 
 @pytest.mark.parametrize("name", ["spatial_ref", "crs"])

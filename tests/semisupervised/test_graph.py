@@ -21,6 +21,7 @@ from daskclust.semisupervised.graph import (
     neighbor_graph,
     normalized,
     spread_seeds,
+    unit_rows,
     unreached,
 )
 from daskclust.semisupervised.near_nodes import near_weights
@@ -35,6 +36,12 @@ def test_normalized_by_hand() -> None:
     looped = normalized(graph, loops=True)
     assert_allclose(looped[0, 0], 7 / 11)
     assert graph[0, 0] == 7.0
+
+
+def test_an_isolated_node_stays_isolated() -> None:
+    graph = np.zeros((3, 3))
+    graph[0, 1] = graph[1, 0] = 2.0
+    assert_array_equal(normalized(graph)[2], 0.0)
 
 
 def test_labels_travel_along_a_path_by_the_series() -> None:
@@ -113,6 +120,16 @@ def test_sums_and_sparse_matrices_of_pairs_are_those_of_the_dense_one() -> None:
     assert_array_equal(counts.degrees(3), counts.matrix(3).sum(axis=1))
 
 
+def test_two_groups_are_told_apart_by_the_second_eigenvector() -> None:
+    graph = np.kron(np.eye(2), np.ones((3, 3)))
+    graph[2, 3] = graph[3, 2] = 0.1
+    found = leading_eigenvectors(csr_matrix(graph), 2)
+    assert found.values[0] == pytest.approx(1.0)
+    assert len(set(np.sign(found.vectors[:3, 1]))) == 1
+    assert np.sign(found.vectors[0, 1]) != np.sign(found.vectors[5, 1])
+    assert_allclose(np.linalg.norm(unit_rows(found.vectors), axis=1), 1.0)
+
+
 def test_shares_and_weights_of_neighbors() -> None:
     assert shares(np.zeros((1, 4))).tolist() == [[0.25] * 4]
     assert near_weights(np.array([[1.0, 1.0, np.inf]])).tolist() == [[0.5, 0.5]]
@@ -153,6 +170,12 @@ def test_integer_weights_are_repetitions_for_views() -> None:
     assert_allclose(one(x), other(x), atol=1e-10)
 
 
+def test_several_views_lie_side_by_side() -> None:
+    x = np.random.default_rng(0).normal(size=(50, 3)) + 5
+    both = find_views(["raw", "angle"], SampleRows(x, np.ones(50)))
+    assert_array_equal(both(x), np.hstack([one(x) for one in both.alone()]))
+
+
 def test_prototypes_come_back_as_rows() -> None:
     x = np.random.default_rng(0).normal(size=(50, 3)) * [1, 9, 2] + 5
     for name in ("raw", "standard"):
@@ -167,6 +190,12 @@ def test_whitening_makes_noise_alike_but_softly() -> None:
     turned = noise_whitening(one, other)
     assert_allclose(turned, turned.T)
     assert_array_equal(noise_whitening(one, one), np.eye(2))
+
+
+def test_all_rows_the_same_is_no_division_by_zero() -> None:
+    x = np.full((20, 3), 2.0)
+    for name in ("raw", "standard", "angle"):
+        assert_array_equal(find_views([name], SampleRows(x, np.ones(20)))(x), 0.0)
 
 
 @pytest.mark.parametrize(

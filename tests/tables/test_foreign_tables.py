@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import gzip
 from pathlib import Path
 
 import numpy as np
@@ -97,6 +98,21 @@ def test_codes_in_csv_are_numbers_if_all_are(tmp_path: Path) -> None:
     assert (rows.tolist(), labels.tolist()) == ([0, 2], ["3", "03"])
 
 
+def test_codes_in_csv_may_be_written_as_decimals(tmp_path: Path) -> None:
+    """As pandas writes a column with gaps; other decimals were classes of text."""
+    (tmp_path / "t.csv").write_text("a,c\n1,3.0\n2,\n3,7\n4,-1.0\n")
+    table = open_table(tmp_path / "t.csv", label_column="c")
+    rows, labels = table.labels()
+    assert (rows.tolist(), labels.tolist()) == ([0, 2], [3, 7])
+    codes, names = table.known_classes("c")
+    assert (codes.compute().tolist(), names) == ([3, -1, 7, -1], None)
+    (tmp_path / "t.csv").write_text("a,c\n1,0.25\n2,1.5\n")
+    with pytest.raises(
+        ValueError, match="must contain codes or text, got numbers that are not integers"
+    ):
+        open_table(tmp_path / "t.csv", label_column="c").labels()
+
+
 @pytest.mark.parametrize("end", [",", ",9"])
 def test_lines_of_more_fields_than_the_header_are_refused(end: str, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text(f"a,b,c\n1,2,3{end}\n4,5,6{end}\n")
@@ -120,6 +136,19 @@ def test_columns_of_csv_may_change_after_the_first_lines(tmp_path: Path) -> None
     assert written(table, tmp_path)["c"].to_pylist()[11:] == ["11", "word", "4"]
 
 
+def test_csv_of_other_kinds_says_what_it_is(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a;b\n1;2\n")
+    with pytest.raises(OSError, match=r"commas, got 'a;b'; write the file with commas"):
+        open_table(tmp_path / "t.csv")
+    (tmp_path / "t.csv").write_bytes("a,Größe\n1,2\n".encode("latin-1"))
+    with pytest.raises(OSError, match=r"is not UTF-8\. .* utf-8\.$"):
+        open_table(tmp_path / "t.csv")
+    (tmp_path / "t.csv.gz").write_bytes(gzip.compress(b"a,b\n1,x\n2,y\n"))
+    assert_array_equal(open_table(tmp_path / "t.csv.gz").samples.compute(), [[1], [2]])
+    (tmp_path / "t.csv").write_bytes(b"\xef\xbb\xbfa,b\n1,x\n2,y\n")
+    assert open_table(tmp_path / "t.csv").columns == ("a",)
+
+
 @pytest.mark.parametrize("pattern", ["part?.csv", "part[12].csv", "*.csv", "part#1.csv"])
 def test_patterns_are_patterns(pattern: str, tmp_path: Path) -> None:
     for name in ("part1", "part2", "part#1"):
@@ -127,6 +156,17 @@ def test_patterns_are_patterns(pattern: str, tmp_path: Path) -> None:
     table = open_table(tmp_path / pattern)
     assert len(table.samples.compute()) == 2 * len(list(tmp_path.glob(pattern)))
     assert kind_of(str(tmp_path / pattern)) == "table"
+
+
+def test_labels_of_numpy_are_written(tmp_path: Path) -> None:
+    frame = pandas.DataFrame({"a": np.arange(6.0)})
+    for k in range(2):
+        frame[3 * k : 3 * k + 3].to_parquet(tmp_path / f"{k}.parquet", index=False)
+    table = open_table([tmp_path / f"{k}.parquet" for k in range(2)])
+    table.write_labels(np.arange(6), tmp_path / "out")
+    assert pandas.read_parquet(tmp_path / "out").label.tolist() == list(range(6))
+    with pytest.raises(ValueError, match=r"one label for each of the 6 rows, got shape \(5,\)"):
+        table.write_labels(np.arange(5), tmp_path / "more")
 
 
 @pytest.mark.filterwarnings("ignore:X has chunks of unknown length")
@@ -152,6 +192,13 @@ def test_missing_values_of_frames_are_nan() -> None:
     assert len(model.labels_.compute()) == 12
     with pytest.raises(ValueError, match="NaN"):
         KMeans(2, random_state=0).fit(lazy)
+
+
+def test_negative_codes_are_refused_as_everywhere(tmp_path: Path) -> None:
+    frame = pandas.DataFrame({"a": [1.0, 2.0, 3.0], "y": [3, -1, -5]})
+    frame.to_parquet(tmp_path / "t.parquet", index=False)
+    with pytest.raises(ValueError, match=r"'y' must have codes of at least 0, .* got -5"):
+        open_table(tmp_path / "t.parquet", label_column="y").labels()
 
 
 def test_tables_of_other_libraries_are_opened(tmp_path: Path) -> None:
@@ -186,6 +233,12 @@ def test_line_breaks_in_quotes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         ValueError,
         match=r"t\.csv.*(quoted value crosses the border|'a' must contain numbers.*got 'two)",
     ):
+        open_table(tmp_path / "t.csv").samples.compute()
+
+
+def test_lines_of_fewer_fields_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a,b\n1,2\n3\n")
+    with pytest.raises(ValueError, match=r"Row #3: Expected 2 columns, got 1"):
         open_table(tmp_path / "t.csv").samples.compute()
 
 

@@ -347,6 +347,16 @@ def test_csv_files_with_other_columns_are_refused(tmp_path: Path) -> None:
     assert_array_equal(open_table(places).samples[:, 0], [1, 2, 2, 1])
 
 
+def test_csv_columns_without_a_name_or_of_one_name_stay_text(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(",a,id,id\n007,1,008,009\n010,2,011,012\n")
+    table = open_table(tmp_path / "t.csv", columns=["a"])
+    written = table.write_labels(table.samples[:, 0].astype(int), tmp_path / "o")
+    found = pandas.read_parquet(written)
+    assert found["Unnamed: 0"].tolist() == ["007", "010"]
+    assert found["id"].tolist() == ["008", "011"]
+    assert found["id.1"].tolist() == ["009", "012"]
+
+
 @pytest.mark.parametrize("kind", ["fixed", "list"])
 @pytest.mark.parametrize("dtype", ["float16", "float32", "int8"])
 def test_a_column_of_lists_is_as_many_features(tmp_path: Path, kind: str, dtype: str) -> None:
@@ -466,6 +476,14 @@ def test_what_is_no_number_in_a_csv_column_is_named(
         assert len(open_table(tmp_path / "*.csv", columns=["a"]).samples.compute()) == 400
 
 
+def test_infinite_values_of_csv_are_the_estimators_to_refuse(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a\n1\ninf\n-Infinity\n1e400\n")
+    table = open_table(tmp_path / "t.csv")
+    assert_array_equal(table.samples[:, 0], [1, np.inf, -np.inf, np.inf])
+    with pytest.raises(ValueError, match="X contains infinity: the first at row 1"):
+        KMeans(2).fit(table)
+
+
 def test_types_of_later_parquet_files(tmp_path: Path) -> None:
     def opened(later: Any) -> Any:
         first.to_parquet(tmp_path / "0.parquet")
@@ -582,6 +600,12 @@ def test_rows_names_and_columns_are_those_of_a_file_that_is_one_part(
     pandas.testing.assert_index_equal(written[0].index, frame.index, exact=False)
 
 
+def test_the_name_of_a_range_is_not_lost_in_silence(tmp_path: Path) -> None:
+    path = grouped(tmp_path, many_rows(100).rename_axis("customer"), 10)
+    with pytest.raises(ValueError, match=r"'customer' .* a range.*frame.reset_index\(\)"):
+        open_table(path)
+
+
 @pytest.mark.usefixtures("small_parts")
 def test_labels_of_a_fit_do_not_depend_on_row_groups(tmp_path: Path, client: Client) -> None:
     frame = many_rows(6000)[["z", "a"]]
@@ -649,3 +673,8 @@ def test_advice_for_a_column_that_is_no_number(
     _types(tmp_path / "t.parquet")
     with pytest.raises(ValueError, match=message):
         open_table(tmp_path / "t.parquet", columns=columns)
+
+
+def test_advice_to_name_a_column_alone_can_be_followed(tmp_path: Path) -> None:
+    _types(tmp_path / "t.parquet")
+    assert open_table(tmp_path / "t.parquet", columns=["vector"]).samples.shape == (9, 2)

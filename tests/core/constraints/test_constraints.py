@@ -49,12 +49,42 @@ def test_index_by_hand() -> None:
     assert c.n_contradictions == 0
 
 
+@pytest.mark.parametrize("empty", [None, [], np.empty((0, 2)), np.empty((0, 2), dtype=int)])
+def test_no_constraints(empty: Any) -> None:
+    c = make(10, empty, empty, y=([], []))
+    assert (c.n_pairs, len(c.rows), c.n_classes) == (0, 0, 0)
+    assert c.indptr.tolist() == [0]
+    assert c.component.shape == (0,)
+    assert c.contradicting(np.empty(0, np.int64), np.empty((0, 2))).shape == (0,)
+
+
+def test_repeats_are_kept() -> None:
+    c = make(3, [[0, 1], [1, 0], [0, 1]])
+    assert c.n_pairs == 3
+    assert c.indptr.tolist() == [0, 3, 6]
+    found = c.contradicting(np.array([0, 1]), np.array([[0.0, 5.0], [2.0, 0.0]]))
+    assert found[["i", "j", "cost"]].tolist() == [(0, 1, 2.0), (1, 0, 2.0), (0, 1, 2.0)]
+
+
 def test_inputs_are_not_changed_or_aliased() -> None:
     must, weight = np.array([[0, 1]]), np.array([2.0])
     c = make(2, must, must_link_weight=weight)
     must[:], weight[:] = 0, 0
     assert c.pair_right.tolist() == [1]
     assert c.pair_weight.tolist() == [2.0]
+
+
+def test_unsigned_and_small_integers() -> None:
+    for dtype in (np.uint8, np.int16, np.uint64):
+        assert make(10, np.array([[0, 9]], dtype=dtype)).rows.tolist() == [0, 9]
+
+
+def test_labels_never_list_pairs() -> None:
+    # 200 000 labels imply 2e10 pairs.
+    n = 200_000
+    c = make(n, y=(np.arange(n), np.arange(n) % 5))
+    assert c.n_classes == 5
+    assert c.n_pairs == 0
 
 
 # --- refusals ------------------------------------------------------------------------------
@@ -126,6 +156,12 @@ def test_refusals_name_the_culprit(arguments: dict[str, Any], message: str) -> N
         make(10, **arguments)
 
 
+def test_consistent_constraints_do_not_warn() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        make(9, [[0, 5], [5, 8]], [[0, 1], [1, 2]], y=([0, 8, 1], [3, 3, 4]), hard=True)
+
+
 # --- contradictions ------------------------------------------------------------------------
 
 
@@ -151,6 +187,21 @@ def test_pair_in_both_sets() -> None:
         make(9, [[2, 7]], [[2, 7]], hard=True)
 
 
+def test_long_chains_are_elided() -> None:
+    n = 50_000  # recursion would fail
+    must = np.stack([np.arange(n - 1), np.arange(1, n)], axis=1)
+    with pytest.raises(ConstraintError) as error:
+        make(n, must, [[0, n - 1]], hard=True)
+    text = str(error.value)
+    assert f"0-1-2-3-4-5-...({n - 12} more)...-49994" in text
+    assert len(text) < 400
+
+
+def test_same_class_cannot_linked() -> None:
+    with pytest.raises(ConstraintError, match="4 and 6 both labeled 7, 4-6 cannot-linked"):
+        make(9, cannot_link=[[4, 6]], y=([4, 6], [7, 7]), hard=True)
+
+
 def test_chain_through_a_class() -> None:
     message = "0-1 must-linked, 1 and 5 both labeled 7, 5-6-8 must-linked, 0-8 cannot-linked"
     with pytest.raises(ConstraintError, match=message):
@@ -166,6 +217,18 @@ def test_different_classes_must_linked() -> None:
         assert make(9, must, y=labels).n_contradictions == 1
 
 
+def test_three_classes_in_one_component() -> None:
+    # Classes 0 and 2 meet only through class 1: the chain named stops there.
+    with pytest.raises(ConstraintError, match="0-1 must-linked, but 0 is labeled 0 and 1 is"):
+        make(9, [[0, 1], [2, 3]], y=([0, 1, 2, 3], [0, 1, 1, 2]), hard=True)
+
+
+def test_many_repeats_of_a_pair_are_still_an_edge() -> None:
+    with pytest.raises(ConstraintError, match="0-1 must-linked, 0-1 cannot-linked"):
+        make(9, [[0, 1]] * 256, [[0, 1]], hard=True)
+    assert make(9, [[0, 1]] * 256).component.tolist() == [0, 0]
+
+
 # --- components, contradicting pairs, digest -------------------------------------------------
 
 
@@ -173,6 +236,11 @@ def test_components_by_hand() -> None:
     c = make(30, [[9, 20], [20, 12]], [[3, 9]], y=([5, 12, 25, 26], [1, 1, 2, 3]))
     assert c.rows.tolist() == [3, 5, 9, 12, 20, 25, 26]
     assert c.component.tolist() == [0, 1, 1, 1, 1, 2, 3]
+
+
+def test_components_are_numbered_by_their_smallest_row() -> None:
+    c = make(10, [[0, 9], [1, 8], [2, 7], [8, 3]])
+    assert c.component.tolist() == [0, 1, 2, 1, 2, 1, 0]
 
 
 def test_contradicting_pairs_by_hand() -> None:
@@ -304,6 +372,18 @@ def test_sample_is_uniform(n_pairs: int) -> None:
         expected = rounds * n_pairs / len(pool)
         for p in pool:
             assert abs(counts[tuple(p)] - expected) < 5 * np.sqrt(expected), kind
+
+
+def test_random_state() -> None:
+    y = np.arange(60) % 3
+
+    def draw(state: Any) -> list[Any]:
+        return [part.tolist() for part in pairs_from_labels(y, n_pairs=20, random_state=state)]
+
+    assert draw(3) == draw(3)
+    assert draw(3) != draw(4)
+    assert draw(np.random.default_rng(1)) == draw(np.random.default_rng(1))
+    assert draw(np.random.RandomState(1)) == draw(np.random.RandomState(1))
 
 
 def test_pool_is_never_listed() -> None:

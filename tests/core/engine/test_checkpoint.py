@@ -6,6 +6,7 @@ import os
 import warnings
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import dask.array as da
 import numpy as np
@@ -163,6 +164,22 @@ def test_a_fit_may_go_on_with_other_chunks(path):
     np.testing.assert_allclose(model.cluster_centers_, whole.cluster_centers_, rtol=1e-12)
 
 
+#: Fits of more iterations than a good initialization needs.
+LONG = {**OPTIONS, "init": "random", "n_init": 1}
+
+
+def test_a_directory_is_given_a_file(tmp_path):
+    KMeans(**LONG, checkpoint=tmp_path).fit(X)
+    assert [f.name for f in tmp_path.iterdir()] == ["daskclust-checkpoint.npz"]
+    assert KMeans(**LONG, checkpoint=str(tmp_path)).fit(X).n_iter_ > 3
+
+
+def test_a_fit_without_a_checkpoint_writes_no_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    KMeans(**OPTIONS).fit(X)
+    assert list(tmp_path.iterdir()) == []
+
+
 # Files of a crash.
 
 
@@ -182,6 +199,22 @@ def test_a_crash_while_writing_leaves_the_old_file(path, monkeypatch):
     assert path.read_bytes() == before
     assert list(path.parent.iterdir()) == [path]
     assert digest(KMeans(**OPTIONS, checkpoint=path).fit(X)) == digest(KMeans(**OPTIONS).fit(X))
+
+
+def test_a_crash_before_the_file_is_put_in_place_leaves_the_old_file(path, monkeypatch):
+    with interrupt(2), pytest.raises(Interruption):
+        KMeans(**OPTIONS, checkpoint=path).fit(X)
+    before = path.read_bytes()
+
+    def crash(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", crash)
+        with pytest.raises(KeyboardInterrupt):
+            KMeans(**OPTIONS, checkpoint=path).fit(X)
+    assert path.read_bytes() == before
+    assert list(path.parent.iterdir()) == [path]
 
 
 # Checkpoints that raise an error.
@@ -279,6 +312,14 @@ def test_a_checkpoint_of_another_estimator_is_refused(written):
         Other(**OPTIONS, checkpoint=written).fit(X)
 
 
+@pytest.mark.parametrize("content", [b"", b"not a checkpoint", b"PK\x03\x04", b"\x93NUMPY"])
+def test_a_file_that_is_no_checkpoint_is_refused(content, path):
+    path.write_bytes(content)
+    with pytest.raises(CheckpointError, match="is not a readable daskclust checkpoint"):
+        KMeans(**OPTIONS, checkpoint=path).fit(X)
+    assert path.read_bytes() == content
+
+
 def test_a_truncated_file_is_refused_wherever_it_ends(written):
     whole = written.read_bytes()
     for length in np.linspace(0, len(whole) - 1, 40).astype(int):
@@ -310,6 +351,11 @@ def test_a_newer_format_is_refused(written):
         CheckpointError, match=r"is not a readable daskclust checkpoint \(it has format 9, and this"
     ):
         KMeans(**OPTIONS, checkpoint=written).fit(X)
+
+
+def test_a_missing_directory_is_named(tmp_path):
+    with pytest.raises(CheckpointError, match=r"must be in an existing directory.*nowhere"):
+        KMeans(**OPTIONS, checkpoint=tmp_path / "nowhere" / "fit").fit(X)
 
 
 # The driver by itself.
@@ -452,3 +498,11 @@ def test_complete_stages_are_not_repeated(path, passes, monkeypatch):
     passes.clear()
     assert digest(KMeans(**OPTIONS, checkpoint=path).fit(X)) == digest(whole)
     assert passes.count("candidates") == passes.count("farthest") == 0
+
+
+@pytest.mark.parametrize("init", ["maximin", "k-means||"])
+def test_starts_of_whitened_rows_have_their_width(init):
+    flat = np.column_stack([X, np.zeros(600)])
+    model = KMeans(5, init=init, metric="mahalanobis", random_state=0).fit(flat)
+    want = KMeans(5, init=init, metric="mahalanobis", random_state=0).fit(X)
+    assert model.inertia_ == pytest.approx(want.inertia_, rel=1e-6)

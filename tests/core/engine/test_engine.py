@@ -19,7 +19,7 @@ import pytest
 import zarr
 from dask.sizeof import sizeof
 from dask.utils import key_split
-from distributed import Client, get_task_stream
+from distributed import Client, get_task_stream, wait
 from helpers import within
 from hypothesis import given
 from hypothesis import strategies as st
@@ -155,6 +155,12 @@ def test_local_schedulers_give_the_same_bits(scheduler, lengths, container, requ
         assert digest(fit(container(lengths))) == reference[lengths]
 
 
+@pytest.mark.parametrize("scheduler", ["threads", "processes"])
+def test_zarr_gives_the_same_bits(scheduler, request, reference, store):
+    with dask.config.set(**scheduler_options(scheduler, request)):
+        assert digest(fit(store)) == reference[EVEN]
+
+
 @pytest.mark.parametrize("container", ["held", "streamed", "uneven", "zarr"])
 def test_a_cluster_gives_the_same_bits(container, client, reference, store):
     arrays = {
@@ -166,6 +172,17 @@ def test_a_cluster_gives_the_same_bits(container, client, reference, store):
     with dask.config.set({"daskclust.persist": False if container == "streamed" else "auto"}):
         model = fit(arrays[container]())
     assert digest(model) == reference[UNEVEN if container == "uneven" else EVEN]
+
+
+def test_numpy_gives_the_same_labels_and_nearly_the_same_sums(reference):
+    model = fit(X)
+    assert isinstance(model.labels_, np.ndarray)
+    for lengths in (EVEN, UNEVEN):
+        labels, centers, inertia, n_iter, passes = reference[lengths]
+        assert model.labels_.tolist() == labels
+        assert (model.n_iter_, model.history_[-1]["passes"]) == (n_iter, passes)
+        np.testing.assert_allclose(model.cluster_centers_, centers, rtol=1e-12, atol=1e-12)
+        assert model.inertia_ == pytest.approx(inertia, rel=1e-12)
 
 
 @pytest.mark.parametrize("n_threads", [1, 2, 3])
@@ -434,6 +451,12 @@ def test_taking_rows_reads_only_their_chunks():
     np.testing.assert_array_equal(weights, WEIGHT[wanted])
 
 
+def test_taking_no_rows_gives_none():
+    values, weights = open_rows(X).take(np.empty(0, np.int64))
+    assert values.shape == (0, P)
+    assert weights.shape == (0,)
+
+
 @pytest.mark.parametrize("container", [held, lazy, "numpy", "graph", "cluster"])
 def test_rows_can_be_left_out_of_sums(container, request):
     out = np.array([0, 1, 499, 500, 2998])
@@ -508,6 +531,19 @@ def test_a_partial_pass_sees_some_blocks_only(container, request, monkeypatch):
         assert counts.sum() == pytest.approx(WEIGHT[: blocks[0][1]].sum())
 
 
+@pytest.mark.parametrize("container", ["held", "graph", "cluster"])
+def test_a_partial_pass_of_a_block_of_no_rows_is_a_pass_of_nothing(container, request):
+    data, options = of_container(container, request)
+    if container == "graph":
+        data = counted(X, (1000, 1000, 1000)).rechunk(((100, 0) * 30, (P,)))
+    with dask.config.set(**options):
+        rows = open_rows(data)
+        assert isinstance(rows._executor, GraphExecutor) == (container == "graph")
+        rows = rows.only([1])
+        assert rows.reduce(ASSIGN, CenterSets(X[None, :3])).counts.sum() == 0
+        assert rows.n_rows == 0
+
+
 def test_a_partial_pass_reads_no_other_block():
     with dask.config.set({"scheduler": "sync", "daskclust.persist": False}):
         rows = open_rows(counted(X, EVEN))
@@ -518,6 +554,18 @@ def test_a_partial_pass_reads_no_other_block():
         assert isinstance(shared._executor, GraphExecutor)
         shared.only([0, 7, 29]).reduce(ASSIGN, CenterSets(X[None, :3]))
         assert READS == {0: 1, 2000: 1}
+
+
+def test_a_partial_pass_asks_only_the_groups_that_hold_its_blocks(client):
+    rows = open_rows(lazy(EVEN).persist())
+    assert len(rows._executor.groups) == 2
+    assert len(rows.only([0])._executor.groups) == 1
+
+
+@pytest.mark.parametrize("blocks", [[], [-1], [6], [0, 99]])
+def test_blocks_that_are_not_there_are_refused(blocks):
+    with dask.config.set(scheduler="sync"), pytest.raises(ValueError, match=r"in \[0, 6\)"):
+        open_rows(held(EVEN)).only(blocks)
 
 
 @pytest.mark.parametrize("container", ["lazy", "numpy", "graph", "cluster"])
@@ -622,6 +670,20 @@ def test_a_listener_sees_each_iteration_and_only_within_its_context():
     fit(X)
     assert seen == model.history_
     assert [record["iteration"] for record in seen] == list(range(1, len(seen) + 1))
+
+
+def test_keys_on_a_cluster_are_readable(client):
+    data = lazy().persist()
+    wait(data)
+    with get_task_stream(client, plot=False) as stream:
+        fit(data)
+    keys = [task["key"] for task in stream.data if "daskclust" in str(task["key"])]
+    others = [task["key"] for task in stream.data if "daskclust" not in str(task["key"])]
+    persisted = {str(key) for key in data.__dask_graph__()}
+    assert {key for key in others if str(key) not in persisted} == set()
+    names = {key_split(key) for key in keys}
+    assert {"daskclust-survey", "daskclust-take", "daskclust-assign"} <= names
+    assert all(name.replace("-", "").isalpha() for name in names), names
 
 
 # On a cluster.

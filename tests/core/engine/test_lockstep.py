@@ -219,6 +219,27 @@ def test_every_run_of_rows_is_a_permutation_of_each_column(m, n, seed, lengths):
     np.testing.assert_array_equal(np.concatenate(cut), whole)
 
 
+def test_permutations_are_uniform_and_columns_independent():
+    pool = np.tile(np.arange(3.0), (2, 1))
+    seen = [permuted_rows(pool, 0, number, 0, 3) for number in range(6000)]
+    orders = [tuple(rows[:, 0].astype(int)) + tuple(rows[:, 1].astype(int)) for rows in seen]
+    values, counts = np.unique(orders, axis=0, return_counts=True)
+    assert len(values) == 36
+    # 167 each, give or take 13.
+    assert 100 < counts.min()
+    assert counts.max() < 240
+
+
+def test_permuted_columns_lose_their_correlation_beyond_the_sample_too():
+    rng = np.random.default_rng(0)
+    common = rng.normal(size=2000)
+    pool = np.stack([common, common, -common])
+    rows = permuted_rows(pool, 0, 0, 0, 50_000)
+    correlation = np.corrcoef(rows.T)
+    assert np.abs(correlation - np.eye(3)).max() < 0.06
+    assert len(np.unique(rows[:, 0])) == 2000
+
+
 @given(lengths=row_chunks(50))
 def test_uniform_rows_fill_their_box_whatever_the_cut(lengths):
     low, high = np.array([-1.0, 5.0, 2.0]), np.array([1.0, 5.0, 12.0])
@@ -230,6 +251,14 @@ def test_uniform_rows_fill_their_box_whatever_the_cut(lengths):
     blank = np.empty((50, 0), np.float32)
     parts = [view(block).x for block in row_blocks(blank, None, lengths)]
     np.testing.assert_array_equal(np.concatenate(parts), whole)
+
+
+def test_uniform_rows_are_uniform():
+    rows = uniform_rows(np.zeros(2), np.ones(2), np.float64, 0, 0, 0, 40_000)
+    assert np.abs(rows.mean(axis=0) - 0.5).max() < 0.01
+    assert np.abs(rows.var(axis=0) - 1 / 12).max() < 0.002
+    assert abs(np.corrcoef(rows.T)[0, 1]) < 0.02
+    assert abs(np.corrcoef(rows[1:, 0], rows[:-1, 0])[0, 1]) < 0.02
 
 
 @pytest.mark.parametrize("make", [lambda: X, chunked], ids=["numpy", "dask"])

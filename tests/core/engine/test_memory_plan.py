@@ -54,6 +54,33 @@ def test_what_a_nanny_would_end_is_refused_with_what_fits(case, free):
     check_blocks([memory(704, 400)], MIB, 16, 8, 0, 4)
 
 
+def test_a_second_precision_takes_a_tile_more():
+    # Stored in 4 bytes, worked on in 8 a tile at a time: 2 x 4 bytes a value, and the tile.
+    check_blocks([memory(460, 300)], MIB, 16, 4, 0, 4)  # 128 of 137 MiB
+    with pytest.raises(MemoryPlanError):
+        check_blocks([memory(460, 300)], MIB, 16, 4, 16 * MIB, 4)
+    check_blocks([memory(480, 300)], MIB, 16, 4, 16 * MIB, 4)
+
+
+def test_an_advised_limit_is_above_the_pause():
+    with pytest.raises(MemoryPlanError, match=r"at least 608 MiB"):
+        check_blocks([memory(500, 482)], MIB // 16, 8, 8, 0, 4)
+
+
+def test_the_end_of_a_worker_is_where_its_configuration_says():
+    later = WorkerMemory("worker", 1, 600 * MIB, 330 * MIB, terminate=0.98)
+    check_blocks([later], MIB, 16, 8, 0, 4)  # 256 of 258 MiB
+    with pytest.raises(MemoryPlanError, match="it is killed at 95%"):
+        check_blocks([memory(600, 330)], MIB, 16, 8, 0, 4)
+
+
+def test_threads_share_a_worker():
+    with pytest.raises(MemoryPlanError, match="fewer threads per worker"):
+        check_blocks([memory(600, 300, n_threads=4)], MIB // 2, 16, 8, 0, 8)
+    # Two tasks keep two threads busy, not four.
+    check_blocks([memory(600, 300, n_threads=4)], MIB // 2, 16, 8, 0, 2)
+
+
 @contextmanager
 def one_worker(limit: str | int, **shares: float | bool) -> Iterator[Client]:
     """Start a worker under a nanny, with a configuration of its own."""

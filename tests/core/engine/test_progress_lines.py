@@ -72,6 +72,14 @@ def test_it_is_not_shown(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) ->
     assert terminal.getvalue() == ""
 
 
+def test_a_short_fit_shows_nothing(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "_DELAY", 600.0)
+    began = time.monotonic()
+    daskclust.KMeans(2, random_state=0).fit(np.random.default_rng(0).normal(size=(50, 2)))
+    assert time.monotonic() - began < 500
+    assert terminal.getvalue() == ""
+
+
 def test_a_fit_that_fails_closes_its_bar(terminal: Terminal) -> None:
     def fail(X, n_clusters, random_state):  # type: ignore[no-untyped-def]
         time.sleep(0.2)

@@ -249,6 +249,17 @@ def test_a_server_that_is_unavailable_now_and_then(path, expected):
     np.testing.assert_array_equal(model.cluster_centers_, expected[0])
 
 
+def test_a_setting_of_persist_that_means_nothing_is_refused():
+    with (
+        dask.config.set({"daskclust.persist": "always", "scheduler": "sync"}),
+        pytest.raises(
+            ValueError,
+            match=r"daskclust\.persist must be 'auto' \(if the data fit\), True \(always\)",
+        ),
+    ):
+        fit(da.from_array(X, chunks=(ROWS, P)).map_blocks(np.copy))
+
+
 def is_chunk(key):
     """Return True if a key of Zarr v2 or v3 is a chunk, not metadata."""
     return not key.rpartition("/")[2].startswith((".", "zarr.json"))
@@ -263,6 +274,19 @@ class FailingWrites(LocalStore):
         if is_chunk(key) and next(FailingWrites.count) % 3 == 0:
             raise ConnectionResetError("a write failed")
         await super().set(key, value)
+
+
+def test_labels_have_a_task_a_chunk(path):
+    """Guarding reads must not cost tasks, nor a copy of a large array in each of them."""
+    model = fit(da.from_array(X, chunks=(ROWS, P)))
+    (labels,) = dask.optimize(model.predict(opened(path, LocalStore)))
+    graph = dict(labels.__dask_graph__())
+    assert sum(type(node).__name__ == "Task" for node in graph.values()) == N // ROWS
+    np.save(path.parent / "x.npy", X)
+    mapped = np.load(path.parent / "x.npy", mmap_mode="r")
+    lazy = model.predict(da.from_array(mapped, chunks=(ROWS, P)))
+    assert len(pickle.dumps(dict(lazy.__dask_graph__()))) < 2 * X.nbytes
+    np.testing.assert_array_equal(lazy.compute(), model.predict(X))
 
 
 @pytest.fixture

@@ -35,6 +35,36 @@ def test_results_come_in_the_order_of_the_calls():
     assert side_by_side([]) == []
 
 
+def test_two_calls_run_at_the_same_time():
+    meet = threading.Barrier(2, timeout=300)
+    assert sorted(side_by_side([meet.wait, meet.wait])) == [0, 1]
+
+
+def test_who_is_busy_holds_nobody_up():
+    # The second call lasts until all others are made: by one thread, whichever it is.
+    left, done, seen = set(range(6)) - {1}, threading.Event(), set()
+
+    def call(i):
+        if i == 1:
+            assert done.wait(300)
+        else:
+            seen.add(threading.get_ident())
+            left.discard(i)
+            if not left:
+                done.set()
+        return i
+
+    assert side_by_side([lambda i=i: call(i) for i in range(6)]) == list(range(6))
+    assert len(seen) <= 2
+
+
+def test_each_call_is_made_once():
+    made = []
+    for _ in range(50):
+        side_by_side([lambda i=i: made.append(i) for i in range(7)])
+    assert sorted(made) == sorted(50 * list(range(7)))
+
+
 def test_after_an_error_of_a_helper_no_further_call_is_begun():
     begun, failed = [], threading.Event()
 

@@ -164,6 +164,12 @@ def test_blocks_of_labels_and_weights_are_one_value_a_row(change):
             work()
 
 
+@pytest.mark.parametrize("mechanism", ["mcar", "nmar"])
+def test_removing_values_refuses_blocks_of_another_width(mechanism):
+    with pytest.raises(ChunkError, match=r"The block at row.*must have 3 columns, as its metadata"):
+        daskclust.datasets.remove_values(lying("narrow"), mechanism).compute()
+
+
 def test_weights_that_are_missing_in_a_table_are_refused():
     pd = pytest.importorskip("pandas")
     dd = pytest.importorskip("dask.dataframe")
@@ -177,6 +183,13 @@ def test_weights_that_are_missing_in_a_table_are_refused():
         )
 
 
+@pytest.mark.parametrize("change", WIDTHS)
+def test_metrics_refuse_blocks_of_another_width(change):
+    labels = np.repeat([0, 1], 45)
+    with pytest.raises(ChunkError, match=r"The block at row.*must have 3 columns, as its metadata"):
+        metrics.centroid_scores(lying(change), da.from_array(labels, chunks=30))
+
+
 @pytest.mark.parametrize("make", [np.asarray, lambda x: da.from_array(x, chunks=(40, 3))])
 @pytest.mark.parametrize("name", THREE)
 def test_values_whose_squares_overflow_are_refused(name, make):
@@ -186,6 +199,15 @@ def test_values_whose_squares_overflow_are_refused(name, make):
         ValueError, match=r"Column 1 of X has absolute values up to.*squared distances"
     ):
         models()[name].fit(make(x))
+
+
+def test_mahalanobis_refuses_values_whose_squares_overflow():
+    x = X.copy()
+    x[7, 1] = 1e160
+    with pytest.raises(
+        ValueError, match=r"Column 1 of X has absolute values up to 1e\+160; squared distances"
+    ):
+        daskclust.KMeans(2, metric="mahalanobis", random_state=0).fit(x)
 
 
 def test_predictions_refuse_rows_at_infinite_distance():
@@ -221,6 +243,17 @@ def test_predictions_refuse_values_whatever_their_weight(column, weights, missin
             for function in (of_rows, replace(of_rows, distances=True)):
                 with pytest.raises(ValueError, match=f"row 107, column {column}"):
                     function(x, 100)
+
+
+def test_rows_without_a_direction_get_label_0_whatever_the_chunks():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(200, 5))
+    x[::7] = 0.0
+    for make in (np.asarray, *(lambda x, c=c: da.from_array(x, chunks=(c, 5)) for c in (13, 50))):
+        model = daskclust.KMeans(4, metric="cosine", random_state=0)
+        labels = np.asarray(model.fit(make(x)).labels_)
+        assert not labels[::7].any()
+        assert not np.asarray(model.predict(make(x)))[::7].any()
 
 
 WEIGHTLESS = np.where(np.arange(90) == 3, 0.0, 1.0)
@@ -272,6 +305,17 @@ def test_prices_of_constraints_must_not_overflow(name):
         models()[name].fit(X, must_link=pair, must_link_weight=1e200)
 
 
+def test_huge_labeled_rows_end_in_the_error_not_in_a_warning():
+    x = X.copy()
+    x[1] = 1e160
+    y = np.where(np.arange(90) < 60, np.arange(90) // 45, -1)
+    for rows in (x, da.from_array(x, chunks=(40, 3))):
+        with pytest.raises(
+            ValueError, match=r"Column 0 of X has absolute values up to 1e\+160; squared distances"
+        ):
+            daskclust.SemiSupervisedKMeans(2, random_state=0).fit(rows, y)
+
+
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_an_offset_that_swallows_the_spread_is_told():
     with pytest.warns(
@@ -281,3 +325,13 @@ def test_an_offset_that_swallows_the_spread_is_told():
     # There is no warning for an offset that keeps the precision, or for equal rows.
     daskclust.KMeans(2, random_state=0).fit(X + 1e10)
     daskclust.KMeans(1, random_state=0).fit(np.full((5, 2), 1e17))
+
+
+def test_the_kernel_of_blocks_of_another_width():
+    model = daskclust.PCKID(2, n_initializations=2, max_components=3, random_state=0).fit(X)
+    for change in WIDTHS:
+        for pair in ((lying(change), None), (X, lying(change)), (lying(change), X)):
+            with pytest.raises(
+                ChunkError, match=r"The block at row.*must have 3 columns, as its metadata"
+            ):
+                model.kernel(*pair).compute()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 
 import dask
@@ -129,6 +130,12 @@ def test_values_found_bad_in_a_pass(model, make):
     assert_fails_cleanly(model, ValueError, make(bad), "infinity: the first at row 70, column 3")
 
 
+@BY_THREE
+def test_data_refused_without_a_pass(model):
+    assert_fails_cleanly(model, ValueError, OTHER.ravel())
+    assert_fails_cleanly(model, ValueError, np.array([["a", "b"]]))
+
+
 @BY_TWO
 def test_weights_found_bad_in_a_pass(model):
     weight = np.ones(90)
@@ -230,6 +237,17 @@ def test_fitting_opened_data_is_the_fit(model, make):
         assert vars(fitted).keys() == vars(alone).keys()
 
 
+def test_an_attribute_of_a_subclass_set_before_its_fit_stays():
+    class Scaled(KMeans):
+        def fit(self, X, y=None, *, sample_weight=None):
+            self.scale_ = X.std(axis=0)
+            return super().fit(X / self.scale_)
+
+    model = Scaled(3, random_state=0).fit(X)
+    np.testing.assert_array_equal(model.scale_, X.std(axis=0))
+    assert copy.copy(model).n_features_in_ == 3
+
+
 def test_the_best_restart_is_the_first_of_those_that_differ_by_rounding():
     assert best_restart([2.0, 1.0 + 1e-12, 1.0]) == 1
     assert best_restart([2.0, 1.0 + 1e-6, 1.0]) == 2
@@ -285,3 +303,9 @@ def test_results_outlive_the_cluster_of_the_fit():
 def test_weights_that_are_no_numbers(weight, message):
     with pytest.raises(ValueError, match=message):
         HDBSCAN(5).fit(np.ones((90, 2)), sample_weight=weight)
+
+
+def test_true_is_no_number():
+    for model in (KMeans(2, tol=True), DBSCAN(eps=True)):
+        with pytest.raises(TypeError, match=r" must be a number .*, got True"):
+            model.fit(np.ones((90, 2)))

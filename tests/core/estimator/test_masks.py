@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import daskclust as dc
+from daskclust import datasets, selection
 from daskclust.exceptions import ConstraintError
 
 RNG = np.random.default_rng(0)
@@ -133,3 +134,37 @@ def test_masked_parameters_are_refused():
         ValueError, match=r"means_init must not contain masked values, got one at \(1, 2\)"
     ):
         dc.GaussianMixture(3, means_init=centers).fit(X)
+
+
+@pytest.mark.parametrize("mechanism", ["mcar", "nmar"])
+def test_masked_values_are_missing_already(mechanism):
+    want = datasets.remove_values(HOLES, mechanism, fraction=0.2, random_state=0)
+    found = datasets.remove_values(MASKED_X, mechanism, fraction=0.2, random_state=0)
+    np.testing.assert_array_equal(found, want)
+    found = datasets.remove_values(lazy(MASKED_X), mechanism, fraction=0.2, random_state=0)
+    np.testing.assert_array_equal(np.asarray(found), want)
+
+
+def test_no_label_is_no_class_in_the_choice_of_sparsity():
+    model = dc.PCSKMeans(3, random_state=0)
+    rows = np.flatnonzero(KNOWN >= 0)
+    options = {"grid": [1.2, 1.6], "method": "f-score", "random_state": 0}
+    want = selection.choose_sparsity(model, X, y=(rows, KNOWN[rows]), **options)
+    for y in [(np.arange(90), MASKED_Y), lazy(MASKED_Y)]:
+        found = selection.choose_sparsity(model, X, y=y, **options)
+        np.testing.assert_array_equal(found.scores, want.scores)
+
+
+@pytest.mark.parametrize("model", [CLUSTERERS[0], MIXTURES[0]], ids=name_of)
+def test_lazy_masked_weights_are_refused_beside_any_rows(model):
+    weight = lazy(np.ma.masked_array(np.ones(90), np.arange(90) == 7))
+    with pytest.raises(ValueError, match=r"sample_weight.*in row 7"):
+        model.fit(X, sample_weight=weight)
+    with pytest.raises(ValueError, match="weight of row 7 is NaN"):
+        # As in a table: the lengths of the chunks are unknown.
+        model.fit(uncounted(lazy(X)), sample_weight=uncounted(weight))
+
+
+def uncounted(array):
+    unknown = (np.nan,) * array.numblocks[0]
+    return da.Array(array.dask, array.name, (unknown, *array.chunks[1:]), meta=array._meta)

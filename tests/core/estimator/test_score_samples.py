@@ -101,3 +101,11 @@ def test_of_prototypes_it_is_the_least_distance_in_the_view(X):
     z = model._space(X)
     gaps = np.linalg.norm(z[:, None] - model._vote.nodes, axis=2).min(axis=1)
     np.testing.assert_allclose(model.score_samples(X), -gaps, atol=1e-7)
+
+
+def test_values_are_checked(X):
+    bad = X.copy()
+    bad[4, 2] = np.nan
+    for kind in ("kmeans", "spectral"):
+        with pytest.raises(ValueError, match="NaN"):
+            fitted(kind, X).score_samples(bad)

@@ -12,6 +12,7 @@ from sklearn.base import clone
 import daskclust
 from daskclust.core.engine.blocks import tiles_of
 from daskclust.core.kernels.nearest.assign import SEGMENT
+from daskclust.metrics import centroid_scores, davies_bouldin_score, silhouette_score
 
 pytestmark = pytest.mark.usefixtures("few_trees")
 
@@ -73,6 +74,21 @@ def test_stored_rows_give_what_their_float32_copy_gives(model, dtype, lazy):
         assert result.dtype == of_wide.dtype
         assert name != "transform" or result.dtype == np.float32
         np.testing.assert_array_equal(result, of_wide)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_scores_take_stored_rows(dtype):
+    X = stored(dtype)
+    labels = np.arange(len(X)) % 4
+    wide = X.astype(np.float32)
+    found, expected = centroid_scores(X, labels), centroid_scores(wide, labels)
+    assert found.silhouette == expected.silhouette
+    assert found.calinski_harabasz == expected.calinski_harabasz
+    assert davies_bouldin_score(X, labels) == davies_bouldin_score(wide, labels)
+    exact = silhouette_score(X, labels)
+    assert exact == silhouette_score(wide, labels)
+    model = daskclust.KMeans(4, random_state=0).fit(X)
+    assert model.score(X) == model.score(wide)
 
 
 def test_sums_of_half_precision_do_not_overflow():

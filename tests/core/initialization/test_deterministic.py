@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from oracles.golden import load
+from sklearn.exceptions import ConvergenceWarning
 
 from daskclust import KMeans, PCKMeans, PCSKMeans, SparseKMeans
 from daskclust.cluster import lloyd
@@ -87,6 +88,28 @@ def test_densities_and_outlier_factors_are_the_published_programs(
         np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
 
 
+KEYS = {"maximin": "init_maximin_idx", "dkm++": "init_dkmpp_idx", "robin": "init_robin_idx"}
+
+
+@pytest.mark.parametrize("init", INITS)
+@pytest.mark.parametrize("name", GOLDEN[:2])
+def test_estimators_start_from_those_rows(data_dir: Path, name: str, init: str) -> None:
+    golden = load(data_dir, name)
+    x, rows = golden["X"], golden[KEYS[init]]
+    lazy = da.from_array(x, chunks=(37, -1))
+    must, cannot = golden["c5_must_link"], golden["c5_cannot_link"]
+    for data in (x, lazy):
+        plain = KMeans(len(rows), init=init).fit(data)
+        same = KMeans(len(rows), init=x[rows]).fit(x)
+        np.testing.assert_array_equal(np.asarray(plain.labels_), same.labels_)
+        sparse = PCSKMeans(len(rows), init=init, sparsity=1.5)
+        sparse.fit(data, must_link=must, cannot_link=cannot)
+        given_ = PCSKMeans(len(rows), init=x[rows], sparsity=1.5)
+        given_.fit(x, must_link=must, cannot_link=cannot)
+        np.testing.assert_array_equal(np.asarray(sparse.labels_), given_.labels_)
+        assert sparse.n_iter_ == given_.n_iter_
+
+
 # By hand.
 
 
@@ -127,6 +150,13 @@ def test_chunks_do_not_matter(init, metric, lengths, dtype):
     np.testing.assert_allclose(whole.cluster_centers_, cut.cluster_centers_, rtol=1e-12)
 
 
+@pytest.mark.parametrize("init", INITS)
+def test_without_chance_seeds_and_restarts_do_not_matter(init, starts):
+    models = [KMeans(4, init=init, random_state=s, n_init=n).fit(X) for s, n in [(0, 1), (5, 7)]]
+    assert [len(s) for s in starts] == [1, 1]
+    assert models[0].inertia_ == models[1].inertia_
+
+
 @pytest.mark.parametrize("init", ["dkm++", "robin"])
 @pytest.mark.parametrize("make", [KMeans, SparseKMeans, PCKMeans, PCSKMeans])
 @pytest.mark.parametrize("known", [True, False])
@@ -147,6 +177,16 @@ def test_above_the_budget_a_sample_is_drawn_and_said_so(init, make, known, caplo
         assert make(4, init=init).fit(X).history_[0]["init_rows"] == 300
     assert not caplog.text
     assert "init_rows" not in make(4, init="maximin").fit(X).history_[0]
+
+
+def test_another_seed_draws_another_sample_and_the_same_seed_the_same(starts):
+    with dask.config.set({"daskclust.init-rows": 50}):
+        for seed in (0, 0, 1):
+            KMeans(4, init="dkm++", random_state=seed).fit(X)
+    np.testing.assert_array_equal(starts[0], starts[1])
+    assert not np.array_equal(starts[0], starts[2])
+    # All are rows of the data.
+    assert all((X == row).all(axis=1).any() for row in starts[2][0])
 
 
 # Weights.
@@ -172,6 +212,19 @@ def test_a_row_of_weight_0_is_never_a_starting_center(init, budget, starts):
         KMeans(4, init=init, random_state=0).fit(x, sample_weight=weight)
     present = x[weight > 0]
     assert all((present == row).all(axis=1).any() for row in starts[0][0])
+
+
+@pytest.mark.parametrize("init", INITS)
+def test_fewer_distinct_rows_than_clusters(init):
+    x = np.repeat([[0.0, 0.0], [3.0, 4.0]], 6, axis=0)
+    with pytest.warns(ConvergenceWarning, match=r"\(2\).*\(3\)"):
+        model = KMeans(3, init=init).fit(x)
+    assert model.inertia_ == 0
+
+
+def test_rows_that_are_all_zero():
+    with pytest.warns(ConvergenceWarning):
+        assert KMeans(2, init="maximin").fit(np.zeros((5, 2))).inertia_ == 0
 
 
 # Passes.

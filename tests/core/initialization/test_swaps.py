@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.cluster import KMeans as SklearnKMeans
 
 from daskclust.core.initialization.swaps import WeightedRows, _propose, improve_by_swaps
@@ -26,6 +26,12 @@ def test_a_cluster_is_split_in_its_two_groups_by_hand() -> None:
     assert sorted(halves.ravel().tolist()) == [1.0, 10.0]
     # About the mean 5.5 the cost is 30.25 + 12.25 + 2 * 20.25 = 83; of the two groups 2.
     assert gain == pytest.approx(81.0)
+
+
+@pytest.mark.parametrize("x", [np.zeros((1, 2)), np.ones((5, 2))])
+def test_equal_rows_are_not_split(x) -> None:
+    assert split(x, np.ones(len(x)))[1] == 0.0
+    assert split(x + np.arange(len(x))[:, None], np.zeros(len(x)))[1] == 0.0
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -91,3 +97,9 @@ def test_an_integer_weight_equals_repetition() -> None:
     again = rows_of(np.repeat(x, weight.astype(int), axis=0))
     repeated, _ = improve_by_swaps(again, x[:6].copy(), 10**8)
     assert_allclose(once, repeated, rtol=1e-9)
+
+
+def test_the_search_is_the_same_every_time() -> None:
+    x = np.random.default_rng(1).normal(size=(500, 4))
+    found = [improve_by_swaps(rows_of(x), x[:8].copy(), 10**8)[0] for _ in range(2)]
+    assert_array_equal(*found)

@@ -126,6 +126,17 @@ def test_improving_keeps_a_coloring_and_lowers_its_cost(problem: Any) -> None:
         assert all(c in near for c in range(k) if costs[v, c] < costs[v, labels[v]])
 
 
+def test_linked_vertices_exchange_their_colors() -> None:
+    """No vertex can move alone: of two colors along a path, all must change at once."""
+    n = 21
+    graph = rows(n, [(i, i + 1) for i in range(n - 1)])
+    labels = np.arange(n) % 2
+    costs = np.stack([np.where(np.arange(n) % 2, 0.0, 1.0), np.where(np.arange(n) % 2, 1.0, 0.5)])
+    costs = np.ascontiguousarray(costs.T)
+    improve(costs, *graph, labels, 100)
+    assert labels.tolist() == [1 - i % 2 for i in range(n)]
+
+
 def test_components_are_solved_one_by_one_and_large_ones_left() -> None:
     n, k = 24, 2
     path = [(i, i + 1) for i in range(3, 22)]

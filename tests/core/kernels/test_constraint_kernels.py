@@ -128,6 +128,12 @@ def test_pair_lengths_any_input(dtype: Any, p: int) -> None:
         assert_array_equal(rows, before)
 
 
+def test_rows_of_other_types_are_refused() -> None:
+    # Vector code would take their bytes for floats.
+    with pytest.raises(TypeError, match="int16"):
+        pair_lengths(np.ones((2, 3), np.int16), [0], [1], np.ones(3))
+
+
 def test_all_squares_by_hand() -> None:
     # (1, 2) to (0, 0) and (3, 2): 5 + 4; their sum is (3, 2), their squared lengths 0 + 13
     assert kernels._all_squares(5.0, 2, 7.0, 13.0) == 9.0
@@ -178,6 +184,16 @@ def test_pair_contradictions_by_brute_force(seed: int, k: int) -> None:
         assert cost == min(both[holds], default=np.inf) - both.min()
 
 
+def test_without_constraints_it_is_the_nearest_lowest_center() -> None:
+    assert run([[1.0, 0.0], [0.0, 1.0], [2.0, 2.0]], [-1, -1, -1]) == ([1, 0, 0], 3)
+    assert run([[1.0, 0.0], [0.0, 1.0], [2.0, 2.0]], [1, 0, 1]) == ([1, 0, 0], 1)
+
+
+def test_repeated_pairs_count_repeatedly() -> None:
+    distances = [[0.0, 1.0], [0.0, 1.0]]
+    assert run(distances, [-1, -1], cannot=[[0, 1]] * 3, cannot_cost=0.5)[0] == [0, 1]
+
+
 # --- ordered pass --------------------------------------------------------------------------
 
 
@@ -202,6 +218,13 @@ def test_satisfied_must_links_leave_distances_exact() -> None:
     assert run([[5.0, 5.0 - 1e-15, 9.0], [9, 9, 0.0]], [-1, 2], must=[[0, 1]], must_cost=2.0)[
         0
     ] == [1, 2]
+
+
+def test_labels_out_of_range_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"labels in \[-1, K\)"):
+        run([[1.0, 2.0]], [2])
+    with pytest.raises(ValueError, match="m labels"):
+        ordered_pass([[1.0, 2.0]], [0, 0], [0, 0, 0], [], [], [])
 
 
 @st.composite
@@ -338,6 +361,14 @@ def test_far_from_the_origin() -> None:
     assert_array_equal(here, there)
 
 
+def test_labels_without_any_class() -> None:
+    x = np.arange(4.0).reshape(2, 2)
+    implied = implied_pairs(x, [-1, -1], [1.0, 1.0], [4.0, 4.0])
+    c = index(2)
+    got, _ = ordered_pass([[1.0, 0.0], [0.0, 1.0]], [-1, -1], c.indptr, [], [], [], implied)
+    assert got.tolist() == [1, 0]
+
+
 # --- violation totals ----------------------------------------------------------------------
 
 
@@ -354,6 +385,14 @@ def test_violations_by_hand() -> None:
     assert_array_equal(got.feature_sums(), [34.0, 16.0])
     assert got.objective(np.array([1.0, 0.5])) == 42.0
     assert got.objective(np.array([1.0, 0.5]), penalty="constant") == 6.0
+
+
+def test_no_violation_is_exactly_nothing() -> None:
+    x = np.random.default_rng(0).normal(size=(9, 3)) + 1e3
+    classes = np.repeat([0, 1, 2], 3)
+    got = implied_violations(x, 2 - classes, classes, np.ptp(x, axis=0) ** 2)
+    assert (got.n_must_link, got.n_cannot_link) == (0, 0)
+    assert_array_equal(got.feature_sums(), np.zeros(3))
 
 
 @given(problems())

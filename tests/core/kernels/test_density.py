@@ -123,3 +123,24 @@ def test_rows_that_are_all_equal(m: int) -> None:
     assert local_outlier_factors(x, np.ones(m)).tolist() == [1.0] * m
     assert len(dkm_rows(x, np.ones(m), 3)) == 1
     assert len(robin_rows(x, np.ones(m), 3)) == 1
+
+
+def test_a_row_beside_rows_that_are_all_equal_is_an_outlier() -> None:
+    x = np.array([[0.0]] * 4 + [[1.0]])
+    assert local_outlier_factors(x, np.ones(5), 2).tolist() == [1, 1, 1, 1, np.inf]
+    # There are no rows except equal rows.
+    assert robin_rows(x, np.ones(5), 3).tolist() == [0, 4]
+
+
+def test_the_sparsest_row_is_taken_when_it_is_all_there_is() -> None:
+    x = np.array([[0.0], [0.0], [1.0]])
+    assert dkm_rows(x, np.ones(3), 2).tolist() == [0, 2]
+    assert dkm_rows(x, np.ones(3), 3).tolist() == [0, 2]
+
+
+def test_float32_rows_are_compared_in_float64() -> None:
+    x = np.random.default_rng(0).normal(size=(30, 3)).astype(np.float32)
+    weight = np.ones(30)
+    np.testing.assert_array_equal(
+        local_densities(x, weight).density, local_densities(x.astype(float), weight).density
+    )

@@ -120,6 +120,13 @@ def test_four_points_two_centers_by_hand(dtype):
     assert not stats.lo.any()
 
 
+def test_four_points_with_row_weights_by_hand(dtype):
+    x = np.array([[0, 0], [0, 2], [4, 0], [4, 4]], dtype=dtype)
+    centers = np.array([[0.0, 1.0], [4.0, 1.0]])
+    stats = accumulate(x, centers, weight=np.array([3.0, 1.0, 0.0, 0.5]))
+    assert stats.hi.tolist() == [[0.0, 2.0, 4.0, 4.0], [2.0, 2.0, 0.5, 4.5]]
+
+
 def test_four_points_with_feature_weights_by_hand(dtype):
     x = np.array([[0, 0], [0, 2], [4, 0], [4, 4]], dtype=dtype)
     centers = np.array([[0.0, 0.0], [4.0, 4.0]])
@@ -136,6 +143,13 @@ def test_ties_go_to_the_lowest_cluster_by_hand(dtype):
     x = np.array([[0.0], [1.0], [2.0], [3.0]], dtype=dtype)
     assert nearest(x, np.array([[2.0], [0.0], [2.0]]))[0].tolist() == [1, 0, 0, 0]
     assert nearest(x, np.array([[9.0], [1.0], [1.0]]))[0].tolist() == [1, 1, 1, 1]
+
+
+def test_no_feature_of_any_weight_puts_all_rows_in_cluster_0(dtype):
+    x = np.arange(8, dtype=dtype).reshape(4, 2)
+    labels, distances = nearest(x, np.array([[5.0, 5.0], [0.0, 1.0]]), feature_weights=np.zeros(2))
+    assert labels.tolist() == [0, 0, 0, 0]
+    assert distances.tolist() == [0.0, 0.0, 0.0, 0.0]
 
 
 # Against the direct search.
@@ -223,6 +237,12 @@ def test_float32_near_ties_are_settled_exactly(seed, k, p):
     spread = rng.integers(0, 2, k)[:, None] * np.eye(p)[rng.integers(0, p, k)]
     near = np.where(rng.random((k, 1)) < 0.7, centers[:1] + spread, centers)
     check(Case(x, near, None, None))
+
+
+def test_a_tie_of_float64_distances_beyond_float32_goes_to_the_lowest_cluster():
+    x = np.array([[16777215.0, 0.0], [3.0, 16777213.0]], dtype=np.float32)
+    centers = np.array([[16777215.0, 1.0], [16777215.0, -1.0], [2.0, 16777213.0], [4.0, 16777213]])
+    assert nearest(x, centers)[0].tolist() == [0, 2]
 
 
 def test_a_row_equal_to_its_center_has_distance_exactly_0(dtype):
@@ -323,6 +343,15 @@ def test_labels_and_distances_do_not_depend_on_order_or_cut(seed, n, k, p, dtype
     np.testing.assert_array_equal(np.concatenate([part[1] for part in parts]), distances)
 
 
+def test_labels_do_not_depend_on_the_shift(dtype):
+    case = make(11, 200, 30, 6, dtype, integers=False, offset=50.0)
+    labels, distances = nearest(case.x, case.centers)
+    for shift in (np.zeros(6), np.full(6, 50.0), np.full(6, -1e3)):
+        found = nearest(case.x, case.centers, shift=shift)
+        np.testing.assert_array_equal(found[0], labels)
+        np.testing.assert_array_equal(found[1], distances)
+
+
 @pytest.mark.parametrize("k", [5, 40, 100])
 def test_segments_only_change_the_last_bits_of_sums(dtype, k):
     case = make(12, 500, k, 4, dtype, integers=False, weighted=True)
@@ -348,6 +377,23 @@ def test_an_integer_weight_equals_repetition(dtype):
     weighted = accumulate(case.x, case.centers, weight=weight.astype(float))
     repeated = accumulate(np.repeat(case.x, weight, axis=0), case.centers)
     np.testing.assert_allclose(weighted.hi, repeated.hi, rtol=1e-13, atol=1e-13)
+
+
+@pytest.mark.parametrize(
+    "arrange",
+    [np.asfortranarray, lambda a: np.repeat(a, 2, axis=0)[::2], lambda a: a[::-1][::-1]],
+    ids=["fortran", "strided", "reversed twice"],
+)
+def test_memory_tiles_of_rows_does_not_matter(dtype, arrange):
+    case = make(14, 50, 11, 6, dtype, integers=False, weighted=True)
+    labels, distances = nearest(case.x, case.centers)
+    found = nearest(arrange(case.x), case.centers)
+    np.testing.assert_array_equal(found[0], labels)
+    np.testing.assert_array_equal(found[1], distances)
+    np.testing.assert_array_equal(
+        accumulate(arrange(case.x), case.centers, weight=case.weight).hi,
+        accumulate(case.x, case.centers, weight=case.weight).hi,
+    )
 
 
 # Inputs.

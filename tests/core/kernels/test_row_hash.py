@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from daskclust.core.kernels.missing_values import row_hash
+from daskclust.core.kernels.missing_values import column_keys, row_hash
 from daskclust.testing.strategies import row_chunks
 
 ALL = 2**64 - 1
@@ -60,6 +60,12 @@ def test_a_hash_worked_out_by_hand():
     assert int(row_hash(np.array([[1.0, 2.0], [3.0, 4.0]]))) == FROZEN
 
 
+def test_keys_do_not_depend_on_the_number_of_columns():
+    np.testing.assert_array_equal(column_keys(3), column_keys(7)[:, :3])
+    assert column_keys(4).T.tolist() == [list(key(j)) for j in range(4)]
+    assert len(np.unique(column_keys(1000))) == 2000
+
+
 values = st.one_of(
     st.floats(), st.sampled_from([0.0, -0.0, np.nan, np.inf, 5e-324]), st.integers(-3, 3).map(float)
 )
@@ -84,6 +90,13 @@ def test_it_is_that_of_brute_force_for_any_chunks(x, weighted, first, data):
         (first + int(s), n) for s, n in zip(np.cumsum((0, *lengths)), lengths, strict=False)
     )
     assert row_hash(x, weight, runs) == want
+
+
+@given(x=matrices)
+def test_float32_values_count_as_they_are(x):
+    with np.errstate(over="ignore"):
+        x = x.astype(np.float32)
+    assert row_hash(x) == by_brute_force(x, None)
 
 
 def test_signs_of_zero_bits_of_nan_and_weights_of_one_do_not_count():

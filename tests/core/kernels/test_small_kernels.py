@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import chisquare
+from scipy.stats import chisquare, kstest
 
 from daskclust.core.kernels.compensated import add_pairs, add_plain, add_stacked
 from daskclust.core.kernels.moments import block_moments, first_nonfinite, merge_moments
 from daskclust.core.kernels.pair_counts import count_edges
-from daskclust.core.kernels.rng import draw_numbers, race_keys, row_uniforms, smallest
+from daskclust.core.kernels.rng import draw_numbers, low_draws, race_keys, row_uniforms, smallest
 from daskclust.explain.profile_kernels import own_squared
 from daskclust.mixture.densities import Mixtures
 from daskclust.mixture.expectation import add_gram, move_diagonal, project
@@ -60,12 +60,25 @@ def test_merging_pairs_is_associative(a, b, c):
     np.testing.assert_array_equal(add_stacked(np.stack(a), np.stack(b)), add_pairs(a, b))
 
 
+def test_the_first_of_a_pair_is_the_rounded_sum():
+    hi, lo = total([1.0, 1e-17, 1e-17])
+    assert hi + lo == hi
+    assert lo == 2e-17
+
+
 @given(wild)
 def test_plain_terms_are_added_without_loss(terms):
     hi, lo = np.zeros(1), np.zeros(1)
     for term in terms:
         add_plain(hi, lo, np.array([term]))
     assert hi[0] + lo[0] == math.fsum(terms)
+
+
+def test_a_plain_sum_would_have_lost_the_small_term():
+    hi, lo = np.zeros(2), np.zeros(2)
+    for term in (1e16, 1.0, -1e16):
+        add_plain(hi, lo, np.array([term, 1.0]))
+    assert (hi + lo).tolist() == [1.0, 3.0]
 
 
 # Moments.
@@ -108,6 +121,14 @@ def test_merged_moments_equal_those_of_all_rows():
     np.testing.assert_allclose(merge_moments(*parts), numpy_moments(x, weight), rtol=1e-9)
 
 
+def test_merging_with_no_rows_changes_nothing():
+    some = block_moments(np.arange(12.0).reshape(4, 3)).moments
+    none = np.zeros((3, 3))
+    np.testing.assert_array_equal(merge_moments(some, none), some)
+    np.testing.assert_array_equal(merge_moments(none, some), some)
+    np.testing.assert_array_equal(merge_moments(none, none), none)
+
+
 def test_rows_of_weight_0_count_for_nothing():
     rng = np.random.default_rng(3)
     x = rng.normal(size=(50, 3))
@@ -118,6 +139,14 @@ def test_rows_of_weight_0_count_for_nothing():
     np.testing.assert_allclose(found.moments, kept.moments, rtol=1e-13)
     np.testing.assert_array_equal(found.low, kept.low)
     np.testing.assert_array_equal(found.high, kept.high)
+
+
+def test_no_rows_have_weight_0_and_an_empty_range():
+    found = block_moments(np.empty((0, 2)))
+    assert not found.moments.any()
+    assert found.low.tolist() == [np.inf, np.inf]
+    assert found.high.tolist() == [-np.inf, -np.inf]
+    assert found.finite
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
@@ -132,6 +161,12 @@ def test_a_single_bad_value_anywhere_is_noticed(bad, weight):
             weights[row] = weight
         assert not block_moments(x, weights).finite
         assert first_nonfinite(x) == (row, column)
+
+
+def test_infinities_of_both_signs_do_not_cancel():
+    x = np.array([[np.inf, 0.0], [-np.inf, 0.0], [1.0, 2.0]])
+    assert not block_moments(x).finite
+    assert first_nonfinite(x) == (0, 0)
 
 
 def test_the_first_bad_value_is_the_first_in_row_order():
@@ -188,6 +223,24 @@ def test_the_second_winner_is_drawn_in_proportion_to_the_mass_that_is_left():
     assert chisquare(wins[off], n * pairs[off]).pvalue > 1e-3
 
 
+def test_low_draws_are_of_rows_not_of_runs():
+    n = 20_000
+    index = np.random.default_rng(0).integers(-1, 3, n)
+    limits = np.array([0.01, 0.2, 1.0, -1.0])
+    places, draws = low_draws(5, [(0, n)], index, limits)
+    assert (draws <= limits[index[places]]).all()
+    rates = np.bincount(index[places], minlength=3) / np.bincount(index[index >= 0])
+    np.testing.assert_allclose(rates, limits[:3], atol=0.015)
+    assert kstest(draws[index[places] == 2], "uniform").pvalue > 1e-3
+    # Rows in two runs, of which the second comes first; other seeds draw others.
+    order = np.concatenate([np.arange(7000, n), np.arange(7000)])
+    moved, again = low_draws(5, [(7000, n - 7000), (0, 0), (0, 7000)], index[order], limits)
+    back = np.argsort(order[moved])
+    assert order[moved][back].tolist() == places.tolist()
+    assert again[back].tolist() == draws.tolist()
+    assert low_draws(6, [(0, n)], index, limits)[0].tolist() != places.tolist()
+
+
 @given(st.integers(0, 2**32), st.integers(1, 50), st.integers(1, 60))
 def test_mass_0_is_never_drawn_however_many_are_wanted(seed, n, count):
     mass = np.random.default_rng(seed).integers(0, 3, n).astype(float)
@@ -230,6 +283,19 @@ def test_draws_are_the_documented_philox_stream(row):
     stream.advance(row // 4)
     raw = stream.random_raw(row % 4 + 1)[-1]
     assert row_uniforms(123, 6, row, 1)[0] == 1.0 - (int(raw) >> 11) * 2.0**-53
+
+
+def test_draws_lie_above_0_and_are_uniform():
+    draws = row_uniforms(0, 0, 0, 200_000)
+    assert draws.min() > 0.0
+    assert draws.max() <= 1.0
+    assert kstest(draws, "uniform").pvalue > 1e-3
+
+
+def test_rounds_and_seeds_draw_different_numbers():
+    streams = [row_uniforms(seed, round_, 0, 1000) for seed in (0, 1) for round_ in (0, 1)]
+    correlation = np.corrcoef(streams)[~np.eye(4, dtype=bool)]
+    assert np.abs(correlation).max() < 0.12
 
 
 # By hand, of what other tests meet only inside of passes.

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
+from oracles.published import bisection_threshold
 
 from daskclust.cluster.constrained.sparsity import (
     between_scores,
@@ -48,6 +49,11 @@ def test_between_scores_by_hand() -> None:
     assert_allclose(between_scores([[2.0], [4.0]], [2, 1], [2.0]), [6.0])
 
 
+def test_empty_cluster_contributes_nothing() -> None:
+    assert_allclose(between_scores([[2.0], [0.0], [4.0]], [2, 0, 1], [2.0]), [6.0])
+    assert_array_equal(between_scores(np.zeros((2, 3)), [0, 0], np.ones(3)), np.zeros(3))
+
+
 def test_between_is_total_minus_within() -> None:
     rng = np.random.default_rng(0)
     x, labels = rng.normal(size=(60, 5)), rng.integers(4, size=60)
@@ -55,6 +61,14 @@ def test_between_is_total_minus_within() -> None:
     within = sum(((x[labels == k] - x[labels == k].mean(0)) ** 2).sum(0) for k in range(4))
     got = between_scores(sums, np.bincount(labels), x.mean(axis=0))
     assert_allclose(got, ((x - x.mean(0)) ** 2).sum(0) - within)
+
+
+def test_between_scores_does_not_change_its_inputs() -> None:
+    sums, counts, mean = np.ones((2, 2)), np.array([1.0, 0.0]), np.zeros(2)
+    before = (sums.copy(), counts.copy(), mean.copy())
+    between_scores(sums, counts, mean)
+    for now, then in zip((sums, counts, mean), before, strict=True):
+        assert_array_equal(now, then)
 
 
 # --- soft_threshold ------------------------------------------------------------------------
@@ -71,6 +85,10 @@ def test_threshold_is_zero_when_the_bound_does_not_bind() -> None:
     assert soft_threshold([3.0, 3.0, 3.0, 3.0], 2.0) == 0.0
     assert soft_threshold([3.0, 3.0, 3.0], math.sqrt(3)) == 0.0
     assert soft_threshold([1.0, 2.0, 5.0], 100.0) == 0.0
+
+
+def test_negative_scores_take_no_part() -> None:
+    assert soft_threshold([4.0, 1.0, -3.0, -50.0, 0.0], 1.2) == soft_threshold([4.0, 1.0], 1.2)
 
 
 def test_sparsity_one_keeps_the_largest_only() -> None:
@@ -147,6 +165,15 @@ def test_ties_stay_and_are_flagged() -> None:
     assert 1.0 <= result.delta < 2.0
 
 
+def test_ties_below_the_bound_are_not_special() -> None:
+    # s**2 = 2.25 > 2 ties: a third feature enters, (1 - d, 1 - d, 0.5 - d).
+    result = feature_weights([1.0, 1.0, 0.5], 1.5)
+    assert result is not None
+    assert not result.tied
+    assert result.weights.sum() == pytest.approx(1.5, abs=1e-14)
+    assert result.weights[0] == result.weights[1] > result.weights[2] > 0
+
+
 def test_ties_that_meet_the_bound_exactly_are_not_flagged() -> None:
     for t in range(1, 30):
         scores = np.array([7.0] * t + [6.0, 5.0])
@@ -171,6 +198,23 @@ def test_no_positive_score() -> None:
     assert soft_threshold([0.0, -1.0], 1.5) == 0.0
 
 
+def test_inputs_are_not_changed() -> None:
+    scores = np.array([3.0, 2.0, -1.0])
+    feature_weights(scores, 1.1)
+    assert_array_equal(scores, [3.0, 2.0, -1.0])
+
+
+def test_another_threshold_can_be_plugged_in() -> None:
+    scores = np.array([30.0, 20.0, 11.0, 3.0, -2.0])
+    exact = feature_weights(scores, 1.3)
+    published = feature_weights(scores, 1.3, threshold=bisection_threshold)
+    assert exact is not None
+    assert published is not None
+    assert published.delta == bisection_threshold(np.maximum(scores, 0), 1.3)
+    assert published.delta != exact.delta
+    assert_allclose(published.weights, exact.weights, atol=1e-4)
+
+
 @pytest.mark.parametrize("sparsity", [0.99, 0.0, -1.0, math.nan, math.inf])
 def test_sparsity_out_of_range(sparsity: float) -> None:
     with pytest.raises(ValueError, match=r"^sparsity must be a finite number of at least 1"):
@@ -182,3 +226,8 @@ def test_scores_must_be_finite_and_one_dimensional() -> None:
         feature_weights([1.0, math.nan], 1.2)
     with pytest.raises(ValueError, match=r"got \(1, 2\)"):
         soft_threshold([[1.0, 2.0]], 1.2)
+
+
+def test_useless_threshold_is_refused() -> None:
+    with pytest.raises(ValueError, match="must return a number below the largest"):
+        feature_weights([1.0, 2.0], 1.2, threshold=lambda scores, s: 2.0)

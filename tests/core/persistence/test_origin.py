@@ -12,7 +12,7 @@ from numpy.testing import assert_array_equal
 
 import daskclust
 from daskclust.app.report.summary import legend_of
-from daskclust.core.persistence.mixin import class_names_of, scene_of
+from daskclust.core.persistence.mixin import check_same_data, class_names_of, scene_of
 from daskclust.exceptions import ModelFormatError
 
 WAVELENGTHS = [450.0, 550.0, 650.0, 850.0]
@@ -87,6 +87,14 @@ def test_bands_are_compared_by_name_where_there_are_no_wavelengths() -> None:
     model.predict(daskclust.open_cube(other))
 
 
+def test_bands_are_compared_by_number_where_nothing_else_is_known() -> None:
+    group = scene()
+    model = daskclust.KMeans(2, random_state=0).fit(daskclust.open_cube(group, bad_bands="0"))
+    model.predict(daskclust.open_cube(group, bad_bands="0"))
+    with pytest.raises(ValueError, match="Feature 0 is band 0 of the cube, and was band 1 of 4"):
+        model.predict(daskclust.open_cube(group, bad_bands="3"))
+
+
 def test_digital_numbers_for_reflectances_are_refused(tmp_path: Path) -> None:
     group = scene(scale_factor=1e-4, add_offset=0.0)
     model = saved(daskclust.KMeans(2, random_state=0).fit(daskclust.open_cube(group)), tmp_path)
@@ -154,3 +162,10 @@ def test_what_contradicts_the_model_is_no_model(name: str, change: Any) -> None:
     assert entry.restore(name, said, {}, {"p": 4}) == said
     with pytest.raises(ModelFormatError, match=name):
         entry.restore(name, {**said, **change}, {}, {"p": 4})
+
+
+def test_a_model_of_an_array_takes_any_cube_of_as_many_bands() -> None:
+    cube = daskclust.open_cube(scene())
+    model = daskclust.KMeans(2, random_state=0).fit(cube.samples)
+    check_same_data(model, cube)
+    assert len(model.predict(cube)) == cube.n_valid

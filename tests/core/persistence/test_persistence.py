@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import io
 import json
+import os
 import pickle
 import shutil
 import warnings
@@ -12,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import dask.array as da
+import joblib
 import numpy as np
 import pytest
 import zarr
@@ -87,6 +90,24 @@ def test_a_loaded_model_is_the_saved_one(name: str, tmp_path: Path) -> None:
     # The loaded one is an estimator like any other.
     values, y = toy()
     assert type(loaded.fit(values[:, : model.n_features_in_], y)) is type(model)
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_pickle_and_joblib_leave_lazy_results_behind(name: str) -> None:
+    values, _ = toy()
+    # Rows that would dominate the pickle if they were dragged along.
+    X = da.from_array(values, chunks=(20, 4)).map_blocks(np.copy, dtype=float)
+    model = fitted(name, X)
+    for copy in (pickle.loads(pickle.dumps(model)), through_joblib(model)):
+        assert not [n for n, value in vars(copy).items() if hasattr(value, "__dask_graph__")]
+        assert_same_results(model, copy, values)
+
+
+def through_joblib(model: Any) -> Any:
+    file = io.BytesIO()
+    joblib.dump(model, file)
+    file.seek(0)
+    return joblib.load(file)
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
@@ -380,6 +401,24 @@ def test_huge_declared_sizes_are_never_allocated(folder: Path) -> None:
     with (folder / "cluster_centers_" / "c" / "0" / "0").open("r+b") as chunk:
         chunk.truncate(32 * 10**9)
     refused(folder, "max_bytes")
+
+
+def test_compressed_arrays_are_refused(folder: Path) -> None:
+    shutil.rmtree(folder / "cluster_centers_")
+    group = zarr.open_group(folder, mode="a")
+    group.create_array("cluster_centers_", shape=(3, 4), chunks=(3, 4), dtype="f8")[...] = 0.0
+    refused(folder, "another layout than")
+
+
+def test_links_and_odd_files_are_refused(folder: Path, tmp_path: Path) -> None:
+    chunk = folder / "cluster_centers_" / "c" / "0" / "0"
+    secret = tmp_path / "secret"
+    chunk.rename(secret)
+    chunk.symlink_to(secret)
+    refused(folder, "neither a file nor a folder")
+    chunk.unlink()
+    os.mkfifo(chunk)
+    refused(folder, "neither a file nor a folder")
 
 
 @pytest.mark.parametrize("name", ["../secret", "/etc", "a/../../secret"])

@@ -475,6 +475,13 @@ def test_every_reduction_of_the_package_has_its_laws_tested_here():
     assert not missing, f"register a law for {missing}"
 
 
+def test_names_of_reductions_are_unique():
+    # They become Dask keys and the rows of a dashboard.
+    reductions = {id(r): r for r in all_reductions().values()}.values()
+    names = [reduction.name for reduction in reductions]
+    assert len(names) == len(set(names))
+
+
 @pytest.mark.parametrize("name", LAWS)
 @given(data=st.data())
 def test_laws(name, data):
@@ -712,6 +719,35 @@ def test_pairs_of_labels_refuse_weights_that_are_not_whole():
         reduce_blocks(CONTINGENCY, [None], row_blocks(np.zeros((2, 2)), np.array([1, 0.5]), (2,)))
 
 
+def _log_add(a, b):
+    return np.logaddexp(a, b)
+
+
+def _nothing(shape, dtype):
+    return np.full(shape, -np.inf, dtype)
+
+
+def _log_sizes(rows, state):
+    weight = np.ones(len(rows.x)) if rows.weight is None else rows.weight
+    with np.errstate(divide="ignore"):
+        return {"total": np.log(np.array([weight.sum()]))}
+
+
+def _only_total(partial, state):
+    return float(partial["total"][0])
+
+
+def _log_fields(state):
+    return {"total": Field((1,), Merge("log of a sum", _nothing, _log_add))}
+
+
+def test_a_merge_of_another_kind_needs_no_change_of_the_contract():
+    total = Reduction("log-total", _log_fields, _log_sizes, _only_total)
+    x = np.arange(10.0).reshape(5, 2)
+    check_reduction_laws(total, [None], x, np.array([0, 1, 2, 3, 0.0]), lengths=(2, 0, 3))
+    assert np.isclose(reduce_blocks(total, [None], row_blocks(x, None, (4, 1)))[0], np.log(5))
+
+
 @pytest.mark.parametrize(
     ("combine", "law_broken"),
     [
@@ -731,6 +767,13 @@ def test_a_merge_that_breaks_a_law_is_caught(combine, law_broken, monkeypatch):
     parts = [np.array([1.0, 2.0]), np.array([3.0, 4.0]), np.array([5.0, 6.0])]
     with pytest.raises(AssertionError, match=law_broken):
         check_merge_laws(field, parts)
+
+
+def test_a_name_that_stands_for_no_merge_is_refused():
+    with pytest.raises(
+        ValueError, match=r"merge must be a Merge or one of .*'moments'.*got 'median'"
+    ):
+        Field((2,), "median")
 
 
 # The check itself must be able to fail.

@@ -137,6 +137,20 @@ def test_answers_of_http_that_last_are_not_asked_for_again(status, passes):
     assert is_passing(error) is passes
 
 
+def test_a_time_limit_that_means_nothing_is_refused():
+    nothing = {"daskclust.read-timeout": "0s"}
+    with (
+        dask.config.set(nothing),
+        pytest.raises(
+            ValueError,
+            match=r"daskclust\.read-timeout must be a time above 0, such as '2 minutes', or",
+        ),
+    ):
+        Retries.configured()
+    with dask.config.set({"daskclust.read-timeout": None}):
+        assert Retries.configured().timeout is None
+
+
 @pytest.fixture
 def deaf() -> Iterator[str]:
     """The host of a server that takes connections and never answers."""

@@ -26,6 +26,7 @@ from daskclust.core.storage.atomic_write import (
 from daskclust.core.storage.outputs import Group, new_group
 from daskclust.core.storage.stores import INCOMPLETE, open_store
 from daskclust.exceptions import ModelFormatError
+from daskclust.scenes import area_table
 
 DIMS = ("y", "x", "band")
 
@@ -338,3 +339,12 @@ class Web(AbstractFileSystem):
     protocol = ("http", "https")
     async_impl = True
     asynchronous = True
+
+
+def test_a_url_is_no_folder_on_this_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=r"'s3:/bucket/areas\.csv' must be a path on this machine"):
+        area_table(np.zeros((4, 4), int)).to_csv("s3://bucket/areas.csv")
+    assert not list(tmp_path.iterdir())

@@ -15,7 +15,7 @@ import zarr
 import daskclust
 from daskclust.app import cli
 from daskclust.app.labeling.files import QuestionsFile
-from daskclust.core.storage.redact import redact
+from daskclust.core.storage.redact import redact, redact_all
 from daskclust.exceptions import CheckpointError
 from daskclust.scenes.formats.geotiff import GeoTiff
 
@@ -99,6 +99,11 @@ def test_long_texts_take_no_longer_than_they_are(part: str) -> None:
     """Such as what is found in a damaged file: 100 kB of one letter took minutes."""
     text = part * (10**5 // len(part)) + "://u:hunter2@h"
     assert "hunter2" not in redact(text)
+
+
+def test_values_inside_values() -> None:
+    found = redact_all({"a": ["s3://k:hunter2@b", {"s3://k:hunter2@b": 1.5}], "b": None})
+    assert found == {"a": ["s3://***@b", {"s3://***@b": 1.5}], "b": None}
 
 
 @pytest.mark.system

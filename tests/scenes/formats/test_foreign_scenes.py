@@ -12,6 +12,7 @@ from numpy.testing import assert_array_equal
 
 import daskclust
 from daskclust.exceptions import DaskclustWarning
+from daskclust.scenes import area_table, open_label_map
 
 rasterio = pytest.importorskip("rasterio", reason="needs the extra `raster`")
 pytest.importorskip("rioxarray", reason="needs the extra `raster`")
@@ -234,6 +235,13 @@ def test_contradictions_and_classes_that_vanish_are_told(tmp_path: Path) -> None
     assert set(labels) == {"wheat"}
 
 
+def test_degrees_of_a_scene_without_a_place_are_refused(tmp_path: Path) -> None:
+    cube = daskclust.open_cube(np.ones((16, 16, 2)), dims=("y", "x", "band"))
+    (tmp_path / "p.csv").write_text("lon,lat,class\n7.25,5.75,wheat\n")
+    with pytest.raises(ValueError, match=r"degrees \(lon, lat\), and the image states no"):
+        cube.rows_of(tmp_path / "p.csv")
+
+
 def test_points_are_read_without_guesses(tmp_path: Path) -> None:
     cube = daskclust.open_cube(np.ones((16, 16, 2)), dims=("y", "x", "band"))
     (tmp_path / "p.csv").write_text("row,column,class\n0,1,None\n0,2,NA\n0,3,\n0,4,nan\n")
@@ -244,6 +252,26 @@ def test_points_are_read_without_guesses(tmp_path: Path) -> None:
         cube.rows_of(tmp_path / "p.csv")
     (tmp_path / "p.csv").write_text("row,column,class\n0,1,3.0\n1,2,7.0\n")
     assert cube.rows_of(tmp_path / "p.csv")[1].tolist() == [3, 7]
+
+
+def test_names_of_a_map_are_those_that_were_written(tmp_path: Path) -> None:
+    cube = place(tmp_path, **UTM)
+    names = {0: "dry soil", 1: "dry_soil", 2: "", 3: "low vegetation"}
+    cube.write_labels(np.arange(256) % 4, tmp_path / "map.tif", class_names=names)
+    assert open_label_map(tmp_path / "map.tif").names == names
+    assert [row.name for row in area_table(tmp_path / "map.tif")] == list(names.values())
+    # Of others' files, the categories that GDAL keeps beside them.
+    with rasterio.open(tmp_path / "map.tif") as file:
+        values, profile = file.read(), file.profile
+    with rasterio.open(tmp_path / "other.tif", "w", **{**profile, "driver": "GTiff"}) as file:
+        file.write(values)
+    (tmp_path / "other.tif.aux.xml").write_text(
+        "<PAMDataset><PAMRasterBand band='1'><CategoryNames><Category>dry soil</Category>"
+        "<Category></Category><Category>sand &amp; gravel</Category></CategoryNames>"
+        "</PAMRasterBand></PAMDataset>"
+    )
+    found = open_label_map(tmp_path / "other.tif").names
+    assert (found[0], found[2]) == ("dry soil", "sand & gravel")
 
 
 @pytest.mark.filterwarnings("ignore::rasterio.errors.NotGeoreferencedWarning")
@@ -265,4 +293,12 @@ def test_polygons_that_the_edge_of_a_projection_cuts_are_refused(tmp_path: Path)
     box = (600_000, 8_700_000, 900_000, 9_000_000)
     path = polygons(tmp_path / "p.geojson", [(box, "reef")], "urn:ogc:def:crs:EPSG::32760")
     with pytest.raises(ValueError, match=r"Feature 0 of .* crosses an edge"):
+        cube.rows_of(path)
+
+
+def test_coordinates_that_are_no_degrees_are_told(tmp_path: Path) -> None:
+    cube = place(tmp_path, **UTM)
+    box = (600_010, 5_199_900, 600_050, 5_199_950)
+    path = polygons(tmp_path / "p.geojson", [(box, "wheat")], "urn:ogc:def:crs:XYZ::99")
+    with pytest.raises(ValueError, match="in degrees, but its coordinates go up to"):
         cube.rows_of(path)

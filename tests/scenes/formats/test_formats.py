@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import warnings
 import zipfile
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -11,6 +12,8 @@ from pathlib import Path
 import dask
 import numpy as np
 import pytest
+
+from daskclust.scenes.formats.opening import open_files
 
 rasterio = pytest.importorskip("rasterio", reason="needs the extra `raster`")
 pytest.importorskip("rasterio.shutil", reason="needs the extra `raster`")
@@ -85,6 +88,45 @@ def test_a_geotiff_comes_out_as_stored(tmp_path, values):
     assert found.find("x").values[0] == 600_015
 
 
+@pytest.mark.parametrize("crs", ["EPSG:32632", "EPSG:4326", "EPSG:3413", None])
+@pytest.mark.parametrize("turned", [0, 20])
+def test_a_place_is_that_of_rioxarray(tmp_path, values, crs, turned):
+    rioxarray = pytest.importorskip("rioxarray")
+    transform = from_origin(600_000.3, 5_200_000.7, 30, 31) * rasterio.Affine.rotation(turned)
+    path = write_raster(tmp_path / "scene.tif", values, crs=crs, transform=transform)
+    found, theirs = open_file(path), rioxarray.open_rasterio(path)
+    for name in ("y", "x", "spatial_ref"):
+        mine = found.find(name)
+        assert (mine is not None) == (name in theirs.coords)
+        if mine is not None:
+            np.testing.assert_array_equal(mine.values, theirs[name].values)
+            assert mine.attributes == theirs[name].attrs
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        (slice(None), slice(3, 9), slice(0, 50)),
+        (2, slice(None, None, 7), slice(40, 10, -3)),
+        (slice(5, None, -2), 39, slice(-4, None)),
+        (slice(0, 6), slice(8, 8), 1),
+    ],
+)
+def test_parts_of_a_raster_are_read_as_numpy_cuts_them(tmp_path, values, key):
+    found = open_file(write_raster(tmp_path / "scene.tif", values)).values
+    np.testing.assert_array_equal(found[key].compute(), values[key])
+    # Without Dask's own slicing between.
+    (source,) = {id(v): v for v in _sources(found)}.values()
+    np.testing.assert_array_equal(source[key], values[key])
+
+
+def _sources(array):
+    for node in dict(array.__dask_graph__()).values():
+        held = getattr(node, "value", node)
+        if type(held).__name__ == "_Bands":
+            yield held
+
+
 @pytest.mark.parametrize("interleave", ["bil", "bip", "bsq"])
 @pytest.mark.parametrize("open_as", ["scene.hdr", "scene.img"])
 def test_an_envi_file_is_opened_by_its_header_or_its_data(tmp_path, values, interleave, open_as):
@@ -99,6 +141,12 @@ def test_an_envi_file_is_opened_by_its_header_or_its_data(tmp_path, values, inte
     assert found.find("wavelength").values.tolist() == [400, 410, 420, 430, 440, 450]
     assert found.attributes["bad_bands"] == [False, False, True, False, False, False]
     assert found.attributes["_FillValue"] == -9999
+
+
+def test_a_header_without_data_is_told(tmp_path):
+    (tmp_path / "scene.hdr").write_text("ENVI\n")
+    with pytest.raises(FileNotFoundError, match=r"data file of the ENVI header .* is missing"):
+        open_file(tmp_path / "scene.hdr")
 
 
 def test_band_files_become_one_image(tmp_path, values):
@@ -205,6 +253,19 @@ def test_nothing_is_read_before_it_is_asked_for(tmp_path, values):
         open_file(tmp_path / "scene.npy")
 
 
+@pytest.mark.parametrize("engine", ["h5netcdf", "scipy"])
+def test_netcdf_comes_out_undecoded(tmp_path, values, engine):
+    path = tmp_path / "scene.nc"
+    attributes = {"scale_factor": 1e-4, "_FillValue": np.int16(-9999)}
+    dims = ("band", "y", "x")
+    xarray.Dataset({"reflectance": (dims, values, attributes)}).to_netcdf(path, engine=engine)
+    found = open_file(path)
+    assert found.reflectance.dtype == np.int16
+    np.testing.assert_array_equal(found.reflectance.values, values)
+    assert found.reflectance.attrs["scale_factor"] == 1e-4
+    assert found.reflectance.attrs["_FillValue"] == -9999
+
+
 def test_groups_below_tell_wavelengths_and_good_bands(tmp_path, values):
     path = tmp_path / "EMIT.nc"
     dims = ("downtrack", "crosstrack", "bands")
@@ -237,6 +298,17 @@ def test_variables_beside_a_cube_tell_its_bands(tmp_path, values, kind):
     found = daskclust.open_cube(tmp_path / "scene.zarr" if kind == "zarr" else dataset)
     assert found.bands.tolist() == [0, 1, 3, 4, 5]
     np.testing.assert_allclose(found.wavelengths, [400, 410, 430, 440, 450])
+
+
+def test_an_npy_file_travels_as_its_path(tmp_path, values):
+    np.save(tmp_path / "scene.npy", values)
+    found = open_file(tmp_path / "scene.npy")
+    np.testing.assert_array_equal(found.compute(scheduler="processes"), values)
+    np.save(tmp_path / "scene.npy", values[:, :10])
+    with pytest.raises(
+        OSError, match=r"if the file was changed, open it again|open it again if it was changed"
+    ):
+        found.compute()
 
 
 @pytest.mark.parametrize("name", ["scene.npy", "scene.tif", "scene.nc"])
@@ -314,6 +386,15 @@ def test_a_scene_that_was_written_anew_alike_is_opened_again(client, tmp_path, v
     assert len(found) == 1
 
 
+def test_the_header_of_an_npy_file_may_be_damaged(tmp_path, values):
+    np.save(tmp_path / "scene.npy", values)
+    content = (tmp_path / "scene.npy").read_bytes()
+    # The header is an expression in Python: this one has no end.
+    (tmp_path / "scene.npy").write_bytes(content.replace(b"}", b"{", 1))
+    with pytest.raises(ValueError, match=r"scene\.npy' cannot be read as a numeric array"):
+        open_file(tmp_path / "scene.npy")
+
+
 @pytest.mark.parametrize("name", ["scene.tif", "scene.nc", "scene.npy"])
 def test_files_cut_off_and_missing_are_told_in_one_line(tmp_path, values, name):
     path = tmp_path / name
@@ -383,6 +464,27 @@ def test_a_mosaic_needs_its_files_whole(tmp_path, values, damage):
         open_file(mosaic).values.compute()
 
 
+def test_a_band_file_counts_once(tmp_path, values):
+    path = write_raster(tmp_path / "B1.tif", values[:1])
+    with pytest.raises(ValueError, match=r"B1\.tif' twice"):
+        open_files([path, path])
+
+
+def test_an_image_without_a_place_makes_no_noise(tmp_path, values):
+    path = write_raster(tmp_path / "scene.tif", values)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        bare = write_raster(tmp_path / "bare.tif", values, crs=None, transform=None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", rasterio.errors.NotGeoreferencedWarning)
+        np.testing.assert_array_equal(open_file(bare).values, values)
+        np.testing.assert_array_equal(open_file(path).values, values)
+        grid = PixelGrid((40, 50), (1.0, 0.0, 0.0, 0.0, 1.0, 0.0), None)
+        write_cog(
+            geotiff(tmp_path / "m.tif"), blocks_of(values[0]), grid, dtype="int16", nodata=-9999
+        )
+
+
 def test_a_geotiff_in_an_archive(tmp_path, values):
     path = write_raster(tmp_path / "scene.tif", values)
     packed = tmp_path / "scene.zip"
@@ -397,6 +499,14 @@ def test_a_geotiff_in_an_archive(tmp_path, values):
         file.write(path, "other.tif")
     with pytest.raises(ValueError, match=r"scene\.zip' holds 2 images and no Zarr store .* Unpack"):
         open_file(packed)
+
+
+def test_a_geotiff_with_blocks_that_are_not_stored_is_whole(tmp_path, values):
+    options = {"tiled": True, "blockxsize": 16, "blockysize": 16, "sparse_ok": True}
+    values[:] = -9999
+    path = write_raster(tmp_path / "scene.tif", values, **options)
+    assert path.stat().st_size < values.nbytes
+    np.testing.assert_array_equal(open_file(path).values, values)
 
 
 def test_the_first_bytes_say_what_a_file_is(tmp_path, values):
@@ -455,6 +565,25 @@ def test_polygons_outside_are_told(tmp_path):
     path = polygons(tmp_path / "far.geojson", ("wheat", (700_000, 5_100_000, 700_300, 5_100_300)))
     with pytest.raises(ValueError, match="None of the 1 features"):
         rasterize(path, GRID, ((40,), (50,)))
+
+
+def test_degrees_are_brought_to_the_image(tmp_path):
+    lon, lat = Transformer.from_crs(32632, 4326, always_xy=True).transform(601_485, 5_199_895)
+    path = tmp_path / "few.csv"
+    path.write_text(f"lon,lat,class\n{lon},{lat},3\n")
+    rows, cols, _ = read_points(path, GRID)
+    assert (rows.tolist(), cols.tolist()) == ([3], [49])
+    path.write_text(f"x,y,class\n{lon},{lat},3\n")
+    with pytest.raises(ValueError, match=r"lies outside the image .* UTM zone 32N"):
+        read_points(path, GRID)
+
+
+def test_no_features_and_no_file(tmp_path):
+    path = polygons(tmp_path / "none.geojson")
+    with pytest.raises(ValueError, match="has no features; expected polygons"):
+        rasterize(path, GRID, ((40,), (50,)))
+    with pytest.raises(FileNotFoundError, match=r"none\.csv' does not exist"):
+        read_points(tmp_path / "none.csv", GRID)
 
 
 def test_classes_of_features_need_a_column(tmp_path):
