@@ -128,3 +128,8 @@ def test_heights_of_cuts_are_drawn() -> None:
         plotting.draw_cuts(daskclust.HDBSCAN().fit(X))
     with pytest.raises(TypeError, match="KMeans"):
         plotting.draw_cuts(daskclust.KMeans(2))
+
+
+def test_pyplot_saves_a_dendrogram(saved) -> None:
+    plotting.dendrogram(daskclust.AgglomerativeClustering(2).fit(X))
+    assert saved() > 0.01

@@ -13,7 +13,7 @@ import pytest
 
 from daskclust import KMeans
 from daskclust.config import check_settings
-from daskclust.exceptions import CheckpointError
+from daskclust.exceptions import CheckpointError, ChunkError
 
 X = np.arange(40.0).reshape(20, 2)
 
@@ -63,3 +63,17 @@ def test_truth_values_and_unknown_columns_are_told() -> None:
         KMeans(2).fit(
             da.from_array(X, chunks=5).map_blocks(lambda b: b, chunks=((5,) * 4, (np.nan,)))
         )
+
+
+def test_a_large_oversampling_factor_takes_no_more_room_than_there_are_rows() -> None:
+    few = KMeans(2, random_state=0, oversampling_factor=20, algorithm="lloyd").fit(X)
+    many = KMeans(2, random_state=0, oversampling_factor=1e9, algorithm="lloyd").fit(X)
+    assert many.inertia_ == few.inertia_
+
+
+def test_blocks_that_are_lists_are_told() -> None:
+    lists = da.from_array(X, chunks=5).map_blocks(lambda b: b.tolist(), meta=np.empty((0, 2)))
+    with pytest.raises(
+        ChunkError, match=r"A block must be an array, as its metadata state, got list\..*map_blocks"
+    ):
+        KMeans(2, random_state=0).fit(lists)

@@ -136,6 +136,14 @@ def test_every_level_is_grouped_and_clustered_in_the_same_way():
     np.testing.assert_array_equal(few.predict(X, level=-3), few.predict(X, level=0))
 
 
+def test_spans_of_parents_change_nothing(monkeypatch):
+    expected = HierarchicalKMeans((4, 3, 5), random_state=0).fit(X)
+    monkeypatch.setattr("daskclust.cluster.level_refinement.MAX_SPANS", 3)
+    model = HierarchicalKMeans((4, 3, 5), random_state=0).fit(X)
+    np.testing.assert_allclose(model.cluster_centers_, expected.cluster_centers_, rtol=1e-6)
+    np.testing.assert_array_equal(model.counts_, expected.counts_)
+
+
 @pytest.mark.parametrize("chunks", [300, (1, 2998, 1)])
 @pytest.mark.parametrize("scheduler", ["synchronous", "threads"])
 def test_chunks_and_schedulers_change_nothing(chunks, scheduler):
@@ -288,6 +296,23 @@ def test_empty_leaves_are_named(n_clusters, tmp_path: Path):
     assert not len(HierarchicalKMeans((3, 4), random_state=0).fit(rows).empty_leaves_)
 
 
+def test_parents_with_few_rows():
+    """A far row is a parent of its own, and has one child."""
+    X = np.concatenate([rows(300, 2, 4, dtype="float32"), np.full((1, 2), 1e4, np.float32)])
+    model = HierarchicalKMeans((5, 6), random_state=0).fit(X)
+    own = model.labels_[-1]
+    assert (model.parents_ == model.parents_[own]).sum() == 1
+    assert len(model.cluster_centers_) == 30
+    np.testing.assert_array_equal(model.cluster_centers_[own], X[-1])
+
+
+def test_as_many_leaves_as_rows():
+    X = rows(60, 2, 9, dtype="float32")
+    model = HierarchicalKMeans((6, 10), random_state=0).fit(X)
+    assert model.inertia_ == pytest.approx(0, abs=1e-8)
+    assert sorted(model.labels_) == list(range(60))
+
+
 @pytest.mark.parametrize(
     ("given", "match"),
     [
@@ -404,3 +429,17 @@ def test_leaves_of_float32_are_fine_enough_or_refused(scale, offset):
     same = HierarchicalKMeans((5, 6), random_state=0)
     near = same.fit(rows(dtype="float64")).inertia_
     assert same.fit(rows(dtype="float64") + 1e5).inertia_ == pytest.approx(near, rel=1e-3)
+
+
+def test_shares_are_exact():
+    for total, mass, most in (
+        (10, [1, 1, 1], [99, 99, 99]),
+        (10, [1, 0, 1e9], [99, 99, 99]),
+        (10, [5, 5, 5], [1, 2, 99]),
+        (10, [5, 5, 5], [1, 2, 3]),
+        (3, [1, 5, 9], [9, 9, 9]),
+    ):
+        sizes = distribute_children(total, np.array(mass, float), np.array(most))
+        assert sizes.sum() == min(total, sum(most))
+        assert (sizes >= 1).all()
+        assert (sizes <= most).all()

@@ -60,6 +60,17 @@ def test_it_is_the_model_without_bounds(metric, monkeypatch, passes) -> None:
     same(fitted(X, metric=metric), model)
 
 
+def test_many_centers_of_few_features_have_bounds_too(monkeypatch, passes) -> None:
+    def fitted() -> KMeans:
+        x = X[:, :8].astype(np.float32)
+        return KMeans(1000, init=x[:1000], max_iter=5, tol=0.0).fit(x)
+
+    model = fitted()
+    assert passes.count(("assign-kept", True)) > 2
+    monkeypatch.setattr(lloyd, "KEPT_WIDTH", np.inf)
+    same(fitted(), model)
+
+
 def test_fewer_centers_have_bounds_while_they_hardly_move(monkeypatch, passes) -> None:
     def fitted() -> KMeans:
         x = X[:, :40].astype(np.float32)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import threading
 import warnings
 from copy import deepcopy
 
@@ -15,10 +16,11 @@ import xarray as xr
 from helpers import chunks_of, values
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.sparse import csr_array
 from sklearn import config_context
 from sklearn.base import clone
 from sklearn.cluster import KMeans as SklearnKMeans
-from sklearn.exceptions import ConvergenceWarning
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.metrics import adjusted_rand_score
 from sklearn.metrics.pairwise import euclidean_distances
 
@@ -98,6 +100,12 @@ def test_an_empty_cluster_takes_the_farthest_row_by_hand():
     model = KMeans(3, init=np.array([[0.0], [4.0], [100.0]]), max_iter=1).fit(data)
     assert model.cluster_centers_.ravel().tolist() == [0.5, 4.5, 9.0]
     assert model.labels_.tolist() == [0, 0, 1, 1, 2]
+
+
+def test_one_cluster_is_the_mean():
+    model = KMeans(1, random_state=0).fit(X)
+    np.testing.assert_allclose(model.cluster_centers_[0], X.mean(axis=0), rtol=1e-12)
+    assert model.inertia_ == pytest.approx(((X - X.mean(axis=0)) ** 2).sum(), rel=1e-12)
 
 
 def test_as_many_clusters_as_rows_leaves_no_inertia():
@@ -233,6 +241,14 @@ def test_a_heavy_row_attracts_the_start(init):
     assert sum(hits) >= 7
 
 
+def test_weights_of_1_and_no_weights_give_the_same_bits():
+    plain = KMeans(6, random_state=0).fit(X)
+    for weight in (np.ones(len(X)), 1, 1.0, [1] * len(X)):
+        model = KMeans(6, random_state=0).fit(X, sample_weight=weight)
+        np.testing.assert_array_equal(model.cluster_centers_, plain.cluster_centers_)
+        assert model.inertia_ == plain.inertia_
+
+
 @pytest.mark.parametrize("two", [2, np.float32(2)])
 def test_one_weight_for_all_rows(two):
     plain = KMeans(6, init=INIT).fit(X)
@@ -289,6 +305,14 @@ def test_the_objective_never_rises():
     assert model.inertia_ == objective[-1]
 
 
+def test_fit_predict_and_fit_transform_are_fit_and_the_rest():
+    model = KMeans(6, random_state=0)
+    np.testing.assert_array_equal(model.fit_predict(X), model.labels_)
+    np.testing.assert_array_equal(model.fit_transform(X), model.transform(X))
+    weighted = KMeans(6, random_state=0).fit(X, sample_weight=WEIGHT).labels_
+    np.testing.assert_array_equal(model.fit_predict(X, sample_weight=WEIGHT), weighted)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_transform_equals_euclidean_distances_in_the_type_of_the_data(dtype):
     data = X.astype(dtype)
@@ -332,6 +356,17 @@ def test_inputs_are_not_written_to(container, metric):
     np.testing.assert_array_equal(data, X)
     np.testing.assert_array_equal(weight, WEIGHT)
     np.testing.assert_array_equal(init, INIT)
+
+
+@pytest.mark.parametrize("arrange", [np.asfortranarray, lambda a: np.repeat(a, 2, 1)[:, ::2]])
+def test_memory_layout_does_not_matter(arrange):
+    expected = KMeans(6, random_state=0).fit(X)
+    model = KMeans(6, random_state=0).fit(arrange(X))
+    np.testing.assert_array_equal(model.cluster_centers_, expected.cluster_centers_)
+
+
+def test_a_list_of_lists_will_do():
+    assert KMeans(2, random_state=0).fit([[0, 0], [1, 1], [9, 9]]).predict([[8, 8]]).shape == (1,)
 
 
 def test_a_pandas_table_brings_its_names():
@@ -404,6 +439,12 @@ def test_dask_in_is_dask_out_in_the_same_chunks():
     assert model.labels_.dtype == np.int32
     assert isinstance(model.cluster_centers_, np.ndarray)
     assert isinstance(model.inertia_, float)
+
+
+def test_numpy_and_dask_models_predict_each_others_data():
+    one = KMeans(6, random_state=0).fit(X)
+    two = KMeans(6, random_state=0).fit(chunked(X))
+    np.testing.assert_array_equal(values(one.predict(chunked(X))), two.predict(X))
 
 
 def test_a_model_of_lazy_data_pickles_without_its_data_and_labels():
@@ -548,6 +589,14 @@ def test_kmeans_plus_plus_draws_with_probability_in_proportion_to_d2():
     assert abs(starts[1] / 150 - far) < 0.03
 
 
+@pytest.mark.parametrize("init", INITS)
+def test_a_start_does_not_depend_on_where_the_data_lie(init):
+    one = KMeans(6, init=init, random_state=3).fit(X)
+    # A power of two, far enough to show and near enough to keep all digits that matter.
+    two = KMeans(6, init=init, random_state=3).fit(X + 1024.0)
+    np.testing.assert_array_equal(one.labels_, two.labels_)
+
+
 # Tolerance and scale.
 
 
@@ -599,6 +648,16 @@ def test_cosine_does_not_see_the_length_of_rows():
     two = KMeans(6, metric="cosine", random_state=0).fit(X * lengths)
     np.testing.assert_array_equal(one.labels_, two.labels_)
     np.testing.assert_allclose(one.cluster_centers_, two.cluster_centers_, rtol=1e-12)
+
+
+def test_cosine_takes_a_row_of_zeros():
+    data = np.concatenate([X, np.zeros((1, 4))])
+    model = KMeans(6, metric="cosine", random_state=0).fit(data)
+    assert np.isfinite(model.cluster_centers_).all()
+    assert np.isfinite(model.inertia_)
+    without = KMeans(6, metric="cosine", init=model.cluster_centers_).fit(X)
+    np.testing.assert_allclose(model.cluster_centers_, without.cluster_centers_, rtol=1e-12)
+    assert model.inertia_ == pytest.approx(without.inertia_, rel=1e-12)
 
 
 @pytest.mark.parametrize("container", [np.asarray, chunked])
@@ -653,6 +712,13 @@ def test_mahalanobis_drops_directions_without_variance():
     np.testing.assert_allclose(two.cluster_centers_[:, 5], 3.0, rtol=1e-9)
 
 
+def test_mahalanobis_of_rows_that_are_all_alike_is_one_cluster():
+    with pytest.warns(ConvergenceWarning, match=r"\(1\) found smaller than n_clusters \(2\)"):
+        model = KMeans(2, metric="mahalanobis", random_state=0).fit(np.ones((5, 3)))
+    assert model.inertia_ == 0.0
+    np.testing.assert_array_equal(model.cluster_centers_, np.ones((2, 3)))
+
+
 @pytest.mark.parametrize("metric", METRICS)
 @given(lengths=row_chunks(150), init=st.sampled_from(INITS), dtype=st.sampled_from(["f4", "f8"]))
 def test_any_chunks_give_the_same_labels_in_every_metric(metric, lengths, init, dtype):
@@ -687,6 +753,16 @@ def test_a_generator_fixes_the_result_and_moves_on(make):
     second = centers(one)
     assert not np.array_equal(second, first)
     np.testing.assert_array_equal(centers(two), second)
+
+
+def test_no_random_state_starts_anew_each_time():
+    fits = [KMeans(6, init="random", n_init=1, max_iter=1).fit(X) for _ in range(4)]
+    assert len({fit.cluster_centers_.tobytes() for fit in fits}) > 1
+
+
+@pytest.mark.parametrize("state", [0, np.int64(3), 2**63])
+def test_any_non_negative_integer_is_a_seed(state):
+    assert KMeans(3, random_state=state).fit(X).n_iter_ >= 1
 
 
 # Few distinct rows.
@@ -747,6 +823,15 @@ def test_bad_values_are_named_when_rows_are_predicted(method):
     for container in (np.asarray, chunked):
         with pytest.raises(ValueError, match=r"contains NaN.*row 401, column 1"):
             values(getattr(model, method)(container(data)))
+
+
+@pytest.mark.parametrize("container", [np.asarray, chunked])
+def test_bad_values_are_named_when_rows_are_scored(container):
+    model = KMeans(6, random_state=0).fit(X)
+    data = X.copy()
+    data[401, 1] = np.nan
+    with pytest.raises(ValueError, match=r"contains NaN.*row 401, column 1"):
+        model.score(container(data))
 
 
 CONTAINERS = pytest.mark.parametrize(
@@ -817,6 +902,11 @@ def test_masked_values_are_refused_and_empty_masks_are_not():
         labels.compute()
 
 
+def test_sparse_matrices_are_refused():
+    with pytest.raises(TypeError, match=r"(?i)sparse"):
+        KMeans(2).fit(csr_array(X))
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -1.0])
 @pytest.mark.parametrize("container", [np.asarray, chunked])
 def test_the_first_bad_weight_is_named_after_one_pass(bad, container):
@@ -871,9 +961,45 @@ def test_bad_parameters_are_refused_before_the_data_are_looked_at():
     assert scheduler.calls == 0
 
 
+def test_parameters_behind_the_first_are_keyword_only():
+    with pytest.raises(TypeError, match="positional"):
+        KMeans(6, "random")
+
+
+def test_a_model_that_is_not_fitted_says_so():
+    for method in ("predict", "transform", "score"):
+        with pytest.raises(NotFittedError):
+            getattr(KMeans(2), method)(X)
+
+
 @pytest.mark.parametrize("container", [np.asarray, chunked])
 def test_another_number_of_features_is_refused(container):
     model = KMeans(6, random_state=0).fit(X)
     for method in (model.predict, model.transform, model.score):
         with pytest.raises(ValueError, match="X has 3 features, but KMeans is expecting 4"):
             method(container(X[:, :3]))
+
+
+def test_fitting_again_forgets_the_last_fit():
+    model = KMeans(6, random_state=0).fit(pd.DataFrame(X, columns=list("abcd")))
+    model.set_params(n_clusters=3).fit(X[:, :2])
+    assert not hasattr(model, "feature_names_in_")
+    assert model.n_features_in_ == 2
+    assert model.cluster_centers_.shape == (3, 2)
+
+
+def test_a_clone_has_the_parameters_and_no_fit():
+    model = KMeans(6, init=INIT, metric="cosine", tol=0.1).fit(X)
+    copy = clone(model)
+    assert copy.get_params()["metric"] == "cosine"
+    assert not hasattr(copy, "labels_")
+
+
+def test_a_second_fit_of_lazy_data_with_a_failed_pass_leaves_no_thread_or_pool_behind():
+    before = threading.active_count()
+    data = X.copy()
+    data[5, 0] = np.nan
+    for _ in range(3):
+        with pytest.raises(ValueError, match="NaN"):
+            KMeans(6).fit(chunked(data).map_blocks(np.copy))
+    assert threading.active_count() == before

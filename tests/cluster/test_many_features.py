@@ -5,7 +5,7 @@ from __future__ import annotations
 import dask.array as da
 import numpy as np
 import pytest
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.cluster import KMeans as SklearnKMeans
 from sklearn.datasets import make_blobs
 from sklearn.exceptions import ConvergenceWarning
@@ -52,6 +52,14 @@ def test_clusters_of_unequal_sizes_are_found(dtype) -> None:
     assert adjusted_rand_score(truth, model.labels_) > 0.98
 
 
+def test_counts_are_clustered_as_by_ten_restarts_of_scikit_learn() -> None:
+    rng = np.random.default_rng(0)
+    truth = rng.integers(8, size=3000)
+    X = rng.poisson(np.exp(rng.normal(size=(8, 500)) - 1.5)[truth]).astype(float)
+    model = KMeans(8, random_state=0).fit(X)
+    assert adjusted_rand_score(truth, model.labels_) == 1.0
+
+
 @pytest.mark.parametrize(
     "estimator",
     [
@@ -77,6 +85,15 @@ def test_every_estimator_with_centers_finds_them(estimator) -> None:
         given["y"] = (np.sort(first), truth[np.sort(first)])
     estimator.set_params(random_state=0).fit(X, **given)
     assert adjusted_rand_score(truth, estimator.labels_) > 0.97
+
+
+@pytest.mark.parametrize("chunks", [700, (1, 1999, 1000)])
+def test_labels_do_not_depend_on_chunks(chunks) -> None:
+    X, _ = gaussians(3000, 150, 6)
+    whole = KMeans(6, random_state=3).fit(X)
+    cut = KMeans(6, random_state=3).fit(da.from_array(X, chunks=(chunks, -1)))
+    assert_array_equal(np.asarray(cut.labels_), whole.labels_)
+    assert_allclose(cut.cluster_centers_, whole.cluster_centers_, rtol=1e-12, atol=1e-13)
 
 
 def test_k_means_plus_plus_keeps_the_best_of_several_draws() -> None:

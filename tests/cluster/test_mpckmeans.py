@@ -274,6 +274,20 @@ def test_units_of_features_cancel(seed: int) -> None:
     np.testing.assert_allclose(other.metric_weights_ * unit**2, one.metric_weights_, rtol=1e-9)
 
 
+def test_features_that_do_not_vary_keep_their_weight() -> None:
+    """A constant one, and one that separates the clusters without any spread."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 4))
+    X[:, 2] = 1e6 + 7.3
+    X[:, 3] = np.where(np.arange(60) < 30, 0.1, 5.3)
+    model = MPCKMeans(2, init=X[[0, 59]]).fit(X)
+    assert model.labels_.tolist() == [0] * 30 + [1] * 30
+    np.testing.assert_array_equal(model.metric_weights_[2:], [1.0, 1.0])
+    within = X[:30, :2].var(axis=0) / 2 + X[30:, :2].var(axis=0) / 2
+    np.testing.assert_allclose(model.metric_weights_[:2], 1 / within)
+    assert np.isfinite(model.objective_)
+
+
 # --- odd features --------------------------------------------------------------------------
 
 

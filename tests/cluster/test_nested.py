@@ -15,6 +15,7 @@ from numpy.testing import assert_array_equal
 from oracles.interruption import Interruption, interrupt_at
 from oracles.problems import initialization_of
 from sklearn.cluster import KMeans as SklearnKMeans
+from sklearn.metrics import adjusted_rand_score
 
 from daskclust import KMeans, on_iteration
 from daskclust.cluster.lloyd import LloydProblem
@@ -86,6 +87,16 @@ def test_the_sample_does_not_depend_on_chunks(lengths) -> None:
     cut = draw_sample(initialization_of(lazy, K, (3,)))
     for name, value in vars(whole).items():
         np.testing.assert_array_equal(getattr(cut, name), value)
+
+
+def test_samples_lie_in_the_space_of_the_metric() -> None:
+    rows, truth = overlapping(9001, 5, 4)
+    rows[:, 2] = 3.0
+    model = KMeans(4, metric="mahalanobis", random_state=0).fit(rows)
+    # One column less than the rows, and than their means.
+    whole = KMeans(4, metric="mahalanobis", algorithm="lloyd", random_state=0).fit(rows)
+    assert model.inertia_ <= 1.001 * whole.inertia_
+    assert adjusted_rand_score(truth, model.labels_) > 0.5
 
 
 def test_the_best_try_survives_the_parts() -> None:
@@ -185,6 +196,13 @@ def test_a_fit_that_was_cut_off_goes_on_to_the_same_model(tmp_path: Path) -> Non
         np.testing.assert_array_equal(model.counts_, wanted.counts_)
 
 
+@pytest.mark.parametrize("n", [40, 500])
+def test_few_rows_are_all_in_the_sample(n) -> None:
+    model = KMeans(K, algorithm="nested", random_state=0).fit(X[:n])
+    plain = KMeans(K, algorithm="lloyd", n_init=10, random_state=0).fit(X[:n])
+    assert model.inertia_ <= 1.05 * plain.inertia_
+
+
 def test_rows_of_weight_0_are_absent_and_few_weights_are_no_sample() -> None:
     weight = np.zeros(N)
     weight[::300] = 1.0
@@ -197,6 +215,13 @@ def test_rows_of_weight_0_are_absent_and_few_weights_are_no_sample() -> None:
     assert model.inertia_ == pytest.approx(rest.inertia_, rel=1e-3)
 
 
+def test_an_integer_weight_is_as_good_as_repetition() -> None:
+    weight = np.random.default_rng(0).integers(0, 4, N).astype(float)
+    model = KMeans(K, random_state=0).fit(X, sample_weight=weight)
+    repeated = KMeans(K, random_state=0).fit(np.repeat(X, weight.astype(int), axis=0))
+    assert model.inertia_ == pytest.approx(repeated.inertia_, rel=1e-3)
+
+
 def test_missing_values_stay_missing() -> None:
     rows = X.copy()
     rows[np.random.default_rng(0).random(X.shape) < 0.1] = np.nan
@@ -205,6 +230,12 @@ def test_missing_values_stay_missing() -> None:
     with pytest.warns(MissingValuesWarning, match="have no values"):
         plain = KMeans(K, missing="partial", algorithm="lloyd", n_init=5, random_state=0).fit(rows)
     assert model.inertia_ <= 1.001 * plain.inertia_
+
+
+def test_fewer_distinct_rows_than_clusters_end_as_ever() -> None:
+    rows = np.repeat([[0.0, 1.0], [5.0, 5.0]], 5000, axis=0)
+    with pytest.warns(match=r"distinct clusters \(2\)"):
+        assert KMeans(3, random_state=0).fit(rows).inertia_ == 0.0
 
 
 # ---- how good it is -----------------------------------------------------------------------
@@ -305,3 +336,17 @@ def test_momentum_begins_anew_where_means_turn_back():
     anew = [np.array_equal(s.before, s.centers) for s in states[1:]]
     assert any(anew)
     assert not all(anew)
+
+
+def test_a_fit_with_momentum_that_was_cut_off_goes_on_where_it_was(tmp_path):
+    data = slow_data()
+    options = {"random_state": 0, "algorithm": "nested", "tol": 1e-6}
+    whole = KMeans(20, **options).fit(data)
+    assert whole.n_iter_ > 9
+    path = tmp_path / "state"
+    KMeans(20, **options, max_iter=8, checkpoint=path).fit(data)
+    found = KMeans(20, **options, checkpoint=path).fit(data)
+    assert_array_equal(found.cluster_centers_, whole.cluster_centers_)
+    assert found.n_iter_ == whole.n_iter_
+    # Means of the rows that were assigned last, however far the next step would have gone.
+    assert found.inertia_ <= found.history_[-1]["objective"]

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given, settings
+from numpy.testing import assert_array_equal
 from oracles.constrained import list_pairs, violated
 from oracles.interruption import Interruption
 from oracles.problems import SEEDS, assert_same_model, quiet_fit, random_problem, violations
@@ -25,6 +26,8 @@ from daskclust import (
     MPCKMeans,
     PCKMeans,
     PCSKMeans,
+    SemiSupervisedKMeans,
+    SparseKMeans,
     pairs_from_labels,
 )
 from daskclust.exceptions import ConstraintWarning
@@ -108,6 +111,12 @@ def test_labels_equal_their_pairs_of_less_weight() -> None:
         cannot_link_weight=share,
     )
     assert_same_model(implied, listed)
+
+
+@pytest.mark.parametrize("penalty", [-1.0, np.nan, np.inf, "square"])
+def test_bad_penalties(penalty: Any) -> None:
+    with pytest.raises(ValueError, match="penalty"):
+        PCKMeans(2, penalty=penalty).fit(np.eye(4))
 
 
 # --- initial centers -----------------------------------------------------------------------
@@ -196,6 +205,21 @@ def test_a_default_fit_resumes(tmp_path: Path, kind: Any) -> None:
         assert_same_model(quiet_fit(model, problem.X, **links), want, 0)
 
 
+def test_one_label_per_class_does_not_mislead() -> None:
+    """On average: a label may be in another cluster, and k-means has two similar optima here."""
+    X, y = load_wine(return_X_y=True)
+    X = StandardScaler().fit_transform(X)
+    scores, free = [], []
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        rows = np.array([rng.choice(np.flatnonzero(y == c)) for c in range(3)])
+        model = SemiSupervisedKMeans(3, random_state=seed).fit(X, (rows, np.arange(3)))
+        scores.append(adjusted_rand_score(y, model.labels_))
+        free.append(adjusted_rand_score(y, KMeans(3, random_state=seed).fit(X).labels_))
+        assert_array_equal(model.labels_[rows], np.arange(3))
+    assert np.mean(scores) > np.mean(free) - 0.01
+
+
 # --- warnings, and pairs by name -----------------------------------------------------------
 
 
@@ -237,6 +261,13 @@ def test_costly_constraints_are_announced() -> None:
     wrong = np.array([[np.flatnonzero(y == 0)[i], np.flatnonzero(y == 1)[i]] for i in range(9)])
     with pytest.warns(ConstraintWarning, match="raise the within-cluster sum of squares to"):
         COPKMeans(2, random_state=0).fit(X, must_link=wrong)
+
+
+def test_without_pairs_the_counterparts_are_the_same() -> None:
+    problem = random_problem(9, n=120)
+    for kind, free in ((PCSKMeans, SparseKMeans), (PCKMeans, COPKMeans)):
+        models = [each(3, random_state=1).fit(problem.X) for each in (kind, free)]
+        assert_same_model(*models, 0)
 
 
 def test_violated_pairs_are_those_of_the_list() -> None:

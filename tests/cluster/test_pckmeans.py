@@ -13,7 +13,7 @@ from oracles.constrained import list_pairs, violated
 from oracles.pcskm_reference import pck_run
 from oracles.problems import SEEDS, quiet_fit, random_problem, violations
 
-from daskclust import PCKMeans
+from daskclust import KMeans, PCKMeans
 
 
 def price(x: Any, pair: Any, box: float, penalty: str) -> float:
@@ -106,3 +106,15 @@ def test_passes_lower_the_objective(seed: int, penalty: str) -> None:
     for before, now in pairwise(model.history_):
         if not before["repaired"]:
             assert now["objective"] <= before["objective"] * (1 + 1e-12)
+
+
+def test_tol_ends_earlier() -> None:
+    """As in k-means: squared shift of the centers divided by the mean variance."""
+    problem = random_problem(3, n=400)
+    exact = PCKMeans(3, init=problem.start).fit(problem.X)
+    early = PCKMeans(3, init=problem.start, tol=1e-2).fit(problem.X)
+    assert early.n_iter_ < exact.n_iter_
+    plain = KMeans(3, init=problem.start, tol=1e-2).fit(problem.X)
+    assert early.n_iter_ == plain.n_iter_
+    np.testing.assert_array_equal(early.cluster_centers_, plain.cluster_centers_)
+    assert early.history_[-1]["converged"]

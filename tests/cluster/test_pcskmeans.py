@@ -202,6 +202,42 @@ def test_inner_passes_lower_the_objective(seed: int, constrained: bool, weigh: b
     assert model.history_[-1]["round"] == model.n_iter_
 
 
+def test_history_of_a_fully_constrained_fit_counts_moves() -> None:
+    problem = random_problem(0, n=10)
+    y = np.arange(10) % 3
+    moved = [r["moved"] for r in quiet_fit(problem.model(), problem.X, y).history_]
+    assert moved[0] == 10
+    assert moved[-1] == 0
+    free = quiet_fit(problem.model(), problem.X, must_link=[[0, 1]])
+    assert {r["moved"] for r in free.history_} == {None}
+
+
+def test_scale_and_place_of_the_data_do_not_matter() -> None:
+    problem = random_problem(3)
+    model = quiet_fit(problem.model(), problem.X, **problem.links)
+    for factor, shift in ((1e-8, 0.0), (1e8, 0.0), (1.0, 1e4), (2.0, -500.0)):
+        moved = quiet_fit(
+            problem.model(init=problem.start * factor + shift),
+            problem.X * factor + shift,
+            **problem.links,
+        )
+        np.testing.assert_array_equal(moved.labels_, model.labels_)
+        np.testing.assert_allclose(moved.feature_weights_, model.feature_weights_, atol=1e-9)
+
+
+@pytest.mark.parametrize("constrained", [False, True])
+def test_float32(constrained: bool) -> None:
+    """Distances in float32, sums in float64: the fit of the same values in float64."""
+    problem = random_problem(11, n=500)
+    links = problem.links if constrained else {}
+    narrow = problem.X.astype(np.float32)
+    one = quiet_fit(problem.model(), narrow, **links)
+    two = quiet_fit(problem.model(), narrow.astype(np.float64), **links)
+    assert_same_model(one, two, 1e-12)
+    assert one.cluster_centers_.dtype == np.float64
+    assert one.transform(narrow).dtype == np.float32
+
+
 # --- chunks and weights of rows ------------------------------------------------------------
 
 
@@ -251,6 +287,13 @@ def test_constant_features_get_no_weight() -> None:
             assert (model.feature_weights_[1:-1] > 0).all()
 
 
+def test_large_features_count_more() -> None:
+    X, _ = make_sparse_blobs(90, 2, 3, random_state=1)
+    X[:, 3] *= 1000
+    model = PCSKMeans(3, sparsity=1.1, random_state=0).fit(X)
+    assert model.feature_weights_.argmax() == 3
+
+
 def test_features_without_weight_are_not_looked_at() -> None:
     X, _ = make_sparse_blobs(90, 2, 6, random_state=1)
     model = PCSKMeans(3, sparsity=1.2, random_state=0).fit(X)
@@ -259,6 +302,28 @@ def test_features_without_weight_are_not_looked_at() -> None:
     other = np.where(out, 1e200, X)
     np.testing.assert_array_equal(model.predict(other), model.predict(X))
     np.testing.assert_array_equal(model.transform(other), model.transform(X))
+
+
+def test_one_feature() -> None:
+    X = np.concatenate([np.zeros(10), np.ones(10), np.full(5, 7.0)])[:, None]
+    X += np.random.default_rng(0).normal(scale=0.01, size=X.shape)
+    for sparsity in (None, 1):
+        model = PCSKMeans(3, sparsity=sparsity, random_state=0).fit(X, cannot_link=[[0, 1]])
+        assert model.feature_weights_.tolist() == [1.0]
+        assert model.n_iter_ == 1
+
+
+def test_one_cluster() -> None:
+    """Nothing is between clusters, exactly: the weights stay uniform."""
+    X = np.random.default_rng(0).normal(size=(50, 4)) + 1e6
+    for links in ({}, {"must_link": [[0, 1]]}):
+        with pytest.warns(ConvergenceWarning, match="No feature separates the clusters"):
+            model = PCSKMeans(1, sparsity=1.5, random_state=0).fit(X, **links)
+        assert model.feature_scores_.tolist() == [0] * 4
+        assert model.feature_weights_.tolist() == [0.5] * 4
+        assert model.n_iter_ == 1
+        assert model.objective_ == 0
+        np.testing.assert_allclose(model.cluster_centers_, X.mean(axis=0)[None], rtol=1e-12)
 
 
 # --- empty clusters ------------------------------------------------------------------------
@@ -303,6 +368,14 @@ def test_constraints_may_leave_a_cluster_empty() -> None:
     assert len(np.unique(model.labels_)) == 1
     # k attempts to found a cluster, and two passes that agree
     assert len(model.history_) <= 3 + 2
+
+
+def test_fewer_distinct_rows_than_clusters() -> None:
+    X = np.repeat([[0.0, 1.0], [5.0, 2.0]], 10, axis=0)
+    with pytest.warns(ConvergenceWarning, match=r"distinct clusters \(2\)") as caught:
+        model = PCSKMeans(3, random_state=0).fit(X)
+    assert [warning.filename for warning in caught] == [__file__]
+    assert len(np.unique(model.labels_)) == 2
 
 
 # --- is it any good ------------------------------------------------------------------------

@@ -6,7 +6,9 @@ from typing import Any
 
 import dask
 import dask.array as da
+import dask.dataframe as dd
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,7 +23,7 @@ from oracles.problems import (
 
 from daskclust import PCSKMeans, pairs_from_labels
 from daskclust.cluster.constrained.iteration import RestartState
-from daskclust.exceptions import ConstraintWarning
+from daskclust.exceptions import ConstraintError, ConstraintWarning
 
 X = random_problem(0).X
 
@@ -58,6 +60,27 @@ def test_labels_equal_all_their_pairs(
     assert_same_model(implied, listed)
 
 
+Y = np.where(np.arange(40) % 4 == 0, np.arange(40) // 4 % 3, -1)
+
+
+def test_names_of_labels_do_not_matter() -> None:
+    want = quiet_fit(PCSKMeans(3, random_state=0), X, Y)
+    renamed = np.where(Y < 0, -1, np.array([70, 2**40, 3])[Y])
+    assert_same_model(quiet_fit(PCSKMeans(3, random_state=0), X, renamed), want, 1e-12)
+
+
+def test_labels_from_a_dask_table() -> None:
+    """Of known length or not: their rows are counted where they are looked at."""
+    table = dd.from_pandas(pd.DataFrame(X).assign(y=Y), npartitions=3)
+    want = quiet_fit(PCSKMeans(3, random_state=0), X, Y)
+    for y in (table["y"], table[["y"]], table["y"].to_dask_array(lengths=True)):
+        assert_same_model(quiet_fit(PCSKMeans(3, random_state=0), X, y), want, 1e-12)
+    with pytest.raises(
+        ConstraintError, match=r"y must have one label per row of X \(39 rows\).*got shape \(40,\)"
+    ):
+        PCSKMeans(3).fit(X[1:], table["y"])
+
+
 @pytest.mark.parametrize("y", [np.full(40, -1), ([], []), (np.arange(3), np.full(3, -1))])
 def test_no_label_is_no_constraint(y: Any) -> None:
     free = PCSKMeans(3, random_state=0).fit(X)
@@ -76,6 +99,52 @@ def test_all_labels() -> None:
     for k in range(3):
         mine = model.labels_ == k
         np.testing.assert_allclose(model.cluster_centers_[k], rows[mine].mean(axis=0))
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (Y + 0.5, r"y must contain integers or strings.*got 0\.5"),
+        (Y.astype(object) + 0.5, r"y must contain integers or strings.*got 0\.5"),
+        ([1, "b", *[None] * 38], r"got the types int, str"),
+        (np.where(Y == 2, 1e300, Y), r"integers below 2\*\*63, got 1e\+300"),
+        (Y == 0, r"got dtype bool, which cannot mark unlabeled rows"),
+        (Y[:-1], r"one label per row of X \(40 rows\).*got shape \(39,\)"),
+        (np.stack([Y, Y], axis=1), r"one label per row.*got shape \(40, 2\)"),
+        (
+            np.where(np.arange(40) == 8, -3, Y),
+            r"Labels must be >= 0, or -1 for an unlabeled row, got -3 in row 8",
+        ),
+        (
+            ([1, 2], [0]),
+            r"y = \(rows, labels\) must contain two arrays.*got shapes \(2,\) and \(1,\)",
+        ),
+        (([1, 40], [0, 1]), r"Row numbers of y must be in \[0, 40\), got 40"),
+        (([1, -1], [0, 1]), r"Row numbers of y must be in .*got -1"),
+        (([5, 5], [1, 1]), r"several for row 5 \(1, 1\)"),
+        (([5, 5], [0, 1]), r"several for row 5 \(0, 1\)"),
+        (
+            da.from_array(Y[:-1], chunks=7),
+            r"y must have one label per row of X \(40 rows\).*got shape \(39,\)",
+        ),
+        (da.from_array(Y + 0.5, chunks=7), r"y must contain integers or strings.*got -?\d\.5"),
+        (
+            da.from_array(np.where(Y == 2, -1e300, Y), chunks=7),
+            r"y must contain integers below 2\*\*63, got -1e\+300\.",
+        ),
+        (da.from_array(Y == 0, chunks=7), r"got dtype bool"),
+        (da.from_array(np.where(Y < 0, -2, Y), chunks=7), r"got -2 in row 1"),
+        (
+            da.from_array(np.stack([Y, Y], axis=1), chunks=7),
+            r"y must have one label per row.*got shape \(40, 2\)",
+        ),
+    ],
+)
+def test_bad_labels(y: Any, message: str) -> None:
+    with pytest.raises(ConstraintError, match=message):
+        PCSKMeans(3).fit(X, y)
+    with pytest.raises(ConstraintError, match=message), dask.config.set(scheduler="synchronous"):
+        PCSKMeans(3).fit(da.from_array(X, chunks=(13, -1)), y)
 
 
 # --- weights of pairs ----------------------------------------------------------------------
@@ -294,11 +363,69 @@ def test_starts_depend_on_the_seed_only(init: str, starts: list[np.ndarray]) -> 
     assert len(np.unique(starts[0], axis=0)) == 4
 
 
+def test_arrays_and_callables_start(starts: list[np.ndarray]) -> None:
+    def first(data: Any, n_clusters: int, random_state: Any) -> Any:
+        assert isinstance(random_state, np.random.RandomState)
+        return data[:n_clusters]
+
+    quiet_fit(PCSKMeans(3, init=first), X)
+    quiet_fit(PCSKMeans(3, init=X[:3].tolist()), X)
+    np.testing.assert_array_equal(starts[0], X[:3])
+    np.testing.assert_array_equal(starts[1], X[:3])
+
+
 def test_must_links_join_duplicate_neighborhoods() -> None:
     """Two classes with one mean: one of the equal starting centers is moved."""
     rows = np.array([[-1.0], [1.0], [-1.0], [1.0], [8.0], [9.0], [10.0]])
     model = quiet_fit(PCSKMeans(3), rows, [0, 0, 1, 1, 2, 2, -1])
     assert np.bincount(model.labels_, minlength=3).min() > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            {"must_link": [[0, 40]]},
+            r"must_link must contain row numbers in \[0, 40\), got \(0, 40\) at position 0",
+        ),
+        (
+            {"cannot_link": [[0, 1], [-1, 3]]},
+            r"cannot_link must contain row numbers in .*got \(-1, 3\) at position 1",
+        ),
+        (
+            {"must_link": [[3, 3]]},
+            r"must_link must contain pairs of different rows, got \(3, 3\) at position 0",
+        ),
+        ({"must_link": [0, 1, 2]}, r"must_link must have shape \(m, 2\).*got \(3,\)"),
+        ({"must_link": [[0, 1, 2]]}, r"must_link must have shape \(m, 2\).*got \(1, 3\)"),
+        ({"cannot_link": [[0.5, 1]]}, r"cannot_link must contain integers, got dtype float64"),
+        ({"cannot_link": [["a", "b"]]}, r"cannot_link must contain row numbers.*got dtype <U1"),
+        (
+            {"must_link": [[0, 1]], "must_link_weight": np.nan},
+            r"must_link_weight must be finite and >= 0, got nan",
+        ),
+        (
+            {"must_link": [[0, 1], [1, 2]], "must_link_weight": [1, np.nan]},
+            r"must_link_weight\[1\] must be finite and >= 0, got nan",
+        ),
+        (
+            {"cannot_link": [[0, 1]], "cannot_link_weight": -1},
+            r"cannot_link_weight must be finite and >= 0, got -1\.0",
+        ),
+        (
+            {"cannot_link": [[0, 1]], "cannot_link_weight": [1, 2]},
+            r"cannot_link_weight must be a number or have shape .*got shape \(2,\)",
+        ),
+        ({"must_link": [[0, 1]], "must_link_weight": np.inf}, r"use COPKMeans"),
+    ],
+)
+def test_bad_pairs(arguments: dict[str, Any], message: str) -> None:
+    for data in (X, da.from_array(X, chunks=(13, -1))):
+        with (
+            pytest.raises(ConstraintError, match=message),
+            dask.config.set(scheduler="synchronous"),
+        ):
+            PCSKMeans(3).fit(data, **arguments)
 
 
 # --- bad pairs -----------------------------------------------------------------------------

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+import pickle
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +16,9 @@ import pytest
 from oracles.interruption import Interruption, interrupt_at
 from oracles.problems import assert_same_model, quiet_fit, random_problem
 from sklearn.base import clone
-from sklearn.exceptions import ConvergenceWarning
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 import daskclust
 from daskclust import PCSKMeans
@@ -121,11 +126,52 @@ def test_interrupted_and_resumed(tmp_path: Path, what: str) -> None:
                 assert {**got, "seconds": 0} == {**record, "seconds": 0}
 
 
+def test_a_finished_fit_is_not_repeated(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    model = PROBLEM.model(checkpoint=tmp_path)
+    quiet_fit(model, X, **LINKS)
+    with caplog.at_level(logging.INFO, "daskclust"):
+        again = quiet_fit(clone(model), X, **LINKS)
+    assert not caplog.records
+    assert_same_model(again, model, 0)
+
+
 def test_warnings_survive_a_resumed_fit(tmp_path: Path) -> None:
     model = PROBLEM.model(checkpoint=tmp_path, max_outer_iter=1)
     for _ in range(2):
         with pytest.warns(ConvergenceWarning, match="had not converged after 1 rounds"):
             clone(model).fit(X)
+
+
+def with_value(value: float) -> np.ndarray:
+    bad = X.copy()
+    bad[30, 2] = bad[41, 0] = value
+    return bad
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (with_value(np.nan), r"Input X contains NaN: the first at row 30, column 2"),
+        (with_value(np.inf), r"Input X contains infinity: the first at row 30, column 2"),
+        (X[:2], "n_clusters=3 must be at most n_samples=2"),
+        (X[0], "2D array|2 dimensions"),
+        (X[:0], r"0 sample\(s\)"),
+        (X[:, :0], r"0 feature\(s\)"),
+        (X.astype(complex), r"[Cc]omplex"),
+        (X.astype(str), r"dtype <U|numeric|could not convert|must be real"),
+    ],
+)
+def test_bad_rows(data: np.ndarray, message: str) -> None:
+    model = PCSKMeans(3)
+    if data.dtype.kind != "U":
+        with pytest.raises(ValueError, match=message):
+            model.fit(data, must_link=[[0, 1]])
+    if data.dtype.kind != "c" and 0 not in data.shape:
+        with (
+            pytest.raises(ValueError, match=message),
+            dask.config.set(scheduler="synchronous"),
+        ):
+            model.fit(da.from_array(data, chunks=11), must_link=[[0, 1]])
 
 
 # --- refusals ------------------------------------------------------------------------------
@@ -145,6 +191,47 @@ def test_bad_parameters(
     with pytest.raises(error, match=message):
         PCSKMeans(**{"n_clusters": 3, **parameters}).fit(blocks(), must_link=[[0, 1]])
     assert scheduler.calls == 0
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"must_link": [[0, 60]]}, {"y": Y[1:]}, {"cannot_link": [[1, 1]]}]
+)
+def test_bad_constraints_are_refused_before_anything_is_read(
+    scheduler: CountingScheduler, arguments: dict[str, Any]
+) -> None:
+    with pytest.raises(ConstraintError):
+        PCSKMeans(3).fit(blocks(), **arguments)
+    with pytest.raises(ValueError, match="n_clusters=61"):
+        PCSKMeans(61).fit(blocks())
+    assert scheduler.calls == 0
+
+
+def test_bad_sample_weights() -> None:
+    for weight, message in (
+        (np.full(59, 1.0), r"sample_weight"),
+        (np.where(np.arange(60) == 9, np.nan, 1), r"weight of row 9 is NaN"),
+        (
+            np.where(np.arange(60) == 9, -1, 1),
+            r"sample_weight must be finite and 0, or from 1e-140 to 1e\+140, but",
+        ),
+        (np.zeros(60), r"At least one sample weight must be positive|at least one non-zero"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            PCSKMeans(3).fit(X, sample_weight=weight)
+
+
+def test_limits_warn_at_the_users_line() -> None:
+    calls: list[Callable[[PCSKMeans], Any]] = [
+        lambda model: model.fit(X),
+        lambda model: model.fit_predict(X),
+        lambda model: model.fit_transform(X),
+        lambda model: make_pipeline(StandardScaler(), model).fit(X),
+        lambda model: model.fit(blocks()),
+    ]
+    for call in calls:
+        with pytest.warns(ConvergenceWarning, match="Raise max_outer_iter") as caught:
+            call(PROBLEM.model(max_outer_iter=1))
+        assert [warning.filename for warning in caught] == [__file__]
 
 
 # --- containers ----------------------------------------------------------------------------
@@ -169,6 +256,38 @@ def test_unknown_lengths() -> None:
                 pytest.raises(ConstraintError, match=message),
             ):
                 PROBLEM.model().fit(ragged, **arguments)
+
+
+def test_feature_chunks_are_joined() -> None:
+    with dask.config.set(scheduler="synchronous"):
+        with pytest.warns(PerformanceWarning, match="2 chunks along the features") as caught:
+            model = PROBLEM.model().fit(blocks((20, 3)))
+        assert [warning.filename for warning in caught] == [__file__]
+        assert_same_model(model, PROBLEM.model().fit(X), 1e-12)
+
+
+def test_parameters() -> None:
+    model = PCSKMeans(4, sparsity=1.5, penalized_scores=True, penalty="constant", tol=0.1)
+    copy = clone(model)
+    assert copy.get_params() == model.get_params()
+    assert set(model.get_params()) == {
+        *("n_clusters", "sparsity", "penalized_scores", "init", "n_init", "penalty"),
+        *("max_iter", "max_outer_iter", "tol", "missing", "random_state", "checkpoint"),
+    }
+    assert copy.set_params(n_clusters=2).n_clusters == 2
+    assert repr(PCSKMeans(sparsity=2)) == "PCSKMeans(sparsity=2)"
+    defaults = PCSKMeans()
+    assert (defaults.n_clusters, defaults.max_iter, defaults.max_outer_iter) == (8, 25, 25)
+    assert (defaults.sparsity, defaults.penalty, defaults.init) == (None, "scaled", "auto")
+    assert defaults.penalized_scores is False
+    with pytest.raises(TypeError):
+        PCSKMeans(3, 1.5)
+
+
+def test_unfitted() -> None:
+    for method in ("predict", "transform", "score"):
+        with pytest.raises(NotFittedError):
+            getattr(PCSKMeans(3), method)(X)
 
 
 # --- scikit-learn --------------------------------------------------------------------------
@@ -209,6 +328,28 @@ def test_fit_predict_and_fit_transform_take_constraints() -> None:
         np.testing.assert_array_equal(distances, want.transform(X))
 
 
+def test_pipeline() -> None:
+    pipeline = make_pipeline(StandardScaler(), PCSKMeans(3, random_state=0))
+    labels = pipeline.fit_predict(X, pcskmeans__must_link=[[0, 1]])
+    assert labels.shape == (60,)
+    assert pipeline.get_feature_names_out().tolist() == [f"pcskmeans{k}" for k in range(3)]
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_pickle(lazy: bool) -> None:
+    """Lazy labels stay behind: they would drag the data along."""
+    model = quiet_fit(PROBLEM.model(), blocks() if lazy else X, **LINKS)
+    text = pickle.dumps(model)
+    back = pickle.loads(text)
+    assert hasattr(back, "labels_") != lazy
+    assert hasattr(model, "labels_")
+    assert len(text) < 20_000
+    np.testing.assert_array_equal(back.predict(X), model.predict(X))
+    np.testing.assert_array_equal(back.transform(X), model.transform(X))
+    assert back.contradicting_pairs_.tolist() == model.contradicting_pairs_.tolist()
+    assert back.history_ == model.history_
+
+
 def test_fitted_twice() -> None:
     """Nothing is left of the first fit."""
     model = quiet_fit(PROBLEM.model(), X, **LINKS)
@@ -216,3 +357,10 @@ def test_fitted_twice() -> None:
     assert len(model.contradicting_pairs_) == 0
     names = ("i", "j", "kind", "weight", "cost", "violated")
     assert model.contradicting_pairs_.dtype.names == names
+
+
+def test_random_states() -> None:
+    for make in (lambda: 3, lambda: np.random.RandomState(3), lambda: np.random.default_rng(3)):
+        one, two = (quiet_fit(PCSKMeans(3, random_state=make()), X) for _ in range(2))
+        assert_same_model(one, two, 0)
+    quiet_fit(PCSKMeans(3), X)

@@ -18,10 +18,12 @@ from sklearn.exceptions import ConvergenceWarning
 
 import daskclust
 from daskclust import KMeans, SemiSupervisedKMeans
+from daskclust.app.commands._estimators import takes_labels
 from daskclust.exceptions import (
     CheckpointError,
     ConstraintError,
     ConstraintWarning,
+    DaskclustWarning,
 )
 from daskclust.testing import CountingScheduler
 from daskclust.testing.strategies import row_chunks
@@ -166,6 +168,12 @@ def test_without_labels_it_is_kmeans(init, plain, y):
     assert ours.inertia_ == theirs.inertia_
     assert ours.history_[-1]["passes"] == theirs.history_[-1]["passes"]
     assert ours.classes_.tolist() == []
+
+
+def test_seeded_random_without_labels_is_random_restarts():
+    theirs = KMeans(6, init="random", random_state=5).fit(X)
+    ours = SemiSupervisedKMeans(6, init="seeded-random", random_state=5).fit(X)
+    np.testing.assert_array_equal(ours.cluster_centers_, theirs.cluster_centers_)
 
 
 # The start.
@@ -384,6 +392,25 @@ def test_any_scheduler_gives_the_same_model(init, scheduler, request):
             assert found.history_[-1]["passes"] == want.history_[-1]["passes"]
 
 
+def test_labels_are_lazy_and_chunked_like_the_data():
+    data = da.from_array(X, chunks=((100, 0, 100, 40), (3,)))
+    model = SemiSupervisedKMeans(6, random_state=0).fit(data, Y)
+    assert isinstance(model.labels_, da.Array)
+    assert model.labels_.chunks == ((100, 0, 100, 40),)
+    assert model.labels_.dtype == np.int32
+    np.testing.assert_array_equal(model.labels_.compute()[KNOWN], Y[KNOWN])
+    assert isinstance(model.cluster_centers_, np.ndarray)
+    assert isinstance(model.classes_, np.ndarray)
+
+
+def test_rows_of_unknown_number():
+    data = chunked(X)[da.from_array(np.ones(len(X), bool), chunks=70)]
+    want = SemiSupervisedKMeans(6, random_state=0).fit(X, Y)
+    with pytest.warns(daskclust.exceptions.PerformanceWarning, match="unknown length"):
+        model = SemiSupervisedKMeans(6, random_state=0).fit(data, (KNOWN, Y[KNOWN]))
+    np.testing.assert_array_equal(model.labels_.compute(), want.labels_)
+
+
 # Weights.
 
 
@@ -443,6 +470,25 @@ def test_all_labeled_rows_absent_is_no_label():
     assert model.classes_.tolist() == []
     want = KMeans(6, random_state=0).fit(X, sample_weight=np.where(Y < 0, 1.0, 0.0))
     np.testing.assert_array_equal(model.cluster_centers_, want.cluster_centers_)
+
+
+def test_labels_on_masked_pixels_are_left_out():
+    """Masked pixels are not rows, and a class without other pixels is dropped."""
+    scene = daskclust.datasets.make_hyperspectral_cube(
+        shape=(20, 24), n_bands=8, n_classes=3, chunks=(10, 12), nodata_fraction=0.2, random_state=0
+    )
+    cube = daskclust.open_cube(scene.cube, dims=("y", "x", "band"), nodata=scene.nodata)
+    few = np.full(scene.truth.shape, -1)
+    few[::4, ::3] = scene.truth[::4, ::3]
+    few[scene.truth < 0] = 7
+    with pytest.warns(DaskclustWarning, match=r"labeled pixels are left out: 89 have no data"):
+        rows, labels = cube.rows_of(few)
+    model = SemiSupervisedKMeans(3, random_state=0).fit(cube.samples, (rows, labels))
+    assert model.classes_.tolist() == [0, 1, 2]
+    on_map = values(cube.to_map(model.labels_))
+    assert (on_map[scene.truth < 0] == -1).all()
+    known = (few >= 0) & (scene.truth >= 0)
+    np.testing.assert_array_equal(on_map[known], scene.truth[known])
 
 
 # Few distinct rows.
@@ -526,6 +572,11 @@ def test_labels_that_cannot_be_used(y, message):
     assert scheduler.calls == 0
 
 
+def test_dask_labels_that_cannot_be_used():
+    with pytest.raises(ConstraintError, match="y must contain integers or strings, got dtype"):
+        SemiSupervisedKMeans(6).fit(chunked(X), chunked(Y == 0))
+
+
 def test_dask_labels_of_unknown_or_other_length():
     y = chunked(Y)
     want = SemiSupervisedKMeans(6, random_state=0).fit(X, Y)
@@ -536,6 +587,15 @@ def test_dask_labels_of_unknown_or_other_length():
         match=r"y must have one label per row of X \(240 rows\).*got shape \(200,\)",
     ):
         SemiSupervisedKMeans(6).fit(chunked(X), y[:200])
+
+
+def test_bad_rows_and_too_few_rows():
+    bad = X.copy()
+    bad[7, 1] = np.nan
+    with pytest.raises(ValueError, match="row 7, column 1"):
+        SemiSupervisedKMeans(6).fit(bad, Y)
+    with pytest.raises(ValueError, match="n_clusters=6 must be at most n_samples=3"):
+        SemiSupervisedKMeans(6).fit(X[:3], Y[:3])
 
 
 def test_centers_of_another_number_are_refused():
@@ -714,6 +774,21 @@ def test_several_clusters_are_the_same_for_any_chunks(init, clamp, lengths, dtyp
     np.testing.assert_array_equal(model.fit(data, Y).cluster_centers_, start)
 
 
+@BY_INIT
+def test_passes_with_several_clusters(init):
+    scheduler = CountingScheduler()
+    with dask.config.set(scheduler=scheduler):
+        model = SemiSupervisedKMeans(10, init=init, clusters_per_class=2, n_init=3, random_state=0)
+        model.fit(chunked(X), (KNOWN, Y[KNOWN]))
+    start = {"ss-k-means||": 1, "ss-k-means++": 2, "seeded-random": 0}[init]
+    passes = 1 + 1 + start + len(model.history_)
+    assert model.history_[-1]["passes"] == passes
+    assert scheduler.calls in (passes, passes + 1)
+    # Nothing to sample: one start is all starts.
+    model.set_params(n_clusters=8, max_iter=1).fit(X, Y)
+    assert [record["passes"] for record in model.history_] == [3]
+
+
 @BY_CLAMP
 def test_weights_with_several_clusters(clamp):
     """An integer weight equals repetition, 0 absence: for the start, too."""
@@ -794,6 +869,11 @@ def test_an_interrupted_fit_goes_on_to_the_identical_model(tmp_path):
     other[KNOWN[0]] = -1
     with pytest.raises(CheckpointError, match="labels was"):
         SemiSupervisedKMeans(6, **options, checkpoint=path).fit(X, other)
+
+
+def test_the_command_line_hands_over_labels():
+    assert takes_labels(SemiSupervisedKMeans())
+    assert not takes_labels(KMeans())
 
 
 def test_a_saved_model_keeps_its_classes(tmp_path):

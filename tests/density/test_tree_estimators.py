@@ -148,6 +148,20 @@ def test_cannot_link_of_rows_of_weight_zero(n_prototypes):
     assert adjusted_rand_score(found.predict(X), expected.predict(X)) > 0.99
 
 
+def test_blocks_as_wide_as_the_image_give_the_same_trees_whatever_their_height():
+    values = np.random.default_rng(0).normal(size=(26, 20, 3)).cumsum(axis=0).cumsum(axis=1)
+    values[3:5, 7:] = np.nan
+    found = []
+    for height in (26, 7, 1):
+        cube = daskclust.open_cube(values, dims=("y", "x", "band"), chunks=(height, 20))
+        model = AgglomerativeClustering(
+            5, n_prototypes=40, connectivity="adjacent", random_state=0
+        ).fit(cube)
+        found.append(np.asarray(cube.to_map(model.labels_)))
+    assert_array_equal(found[1], found[0])
+    assert_array_equal(found[2], found[0])
+
+
 def test_only_adjacent_pixels_merge():
     xarray = pytest.importorskip("xarray")
     values = np.zeros((20, 30, 3), np.float32)
@@ -202,6 +216,21 @@ def test_equal_pixels_are_leaves_by_their_place(chunks):
             values.reshape(100, 1)
         )
         assert adjusted_rand_score(found, labels) == 1.0
+
+
+def test_pixels_that_cannot_link_are_leaves_by_their_place():
+    values = np.zeros((12, 12, 1))
+    values[:, 6:] = 1.0
+    cube = daskclust.open_cube(values, dims=("y", "x", "band"), chunks=(5, 5))
+    # Both in the left half, where all pixels are equal; each touches others.
+    rows = cube.rows_of(np.where(np.arange(144).reshape(12, 12) == 26, 1, -1))[0]
+    other = cube.rows_of(np.where(np.arange(144).reshape(12, 12) == 98, 1, -1))[0]
+    model = AgglomerativeClustering(
+        3, n_prototypes=20, connectivity="adjacent", random_state=0
+    ).fit(cube, cannot_link=[[rows[0], other[0]]])
+    assert np.isfinite(model.linkage_[:, 2]).sum() >= model.n_leaves_ - 2
+    image = np.asarray(cube.to_map(model.labels_))
+    assert image[2, 2] != image[8, 2]
 
 
 @pytest.mark.parametrize("estimator", [HDBSCAN, AgglomerativeClustering])
@@ -325,6 +354,13 @@ def test_bad_cuts():
         model.cut(21)
 
 
+def test_fewer_leaves_than_clusters():
+    X = np.repeat(np.arange(3.0)[:, None], 50, axis=0)
+    with pytest.warns(ConstraintWarning, match="each leaf is a cluster"):
+        model = AgglomerativeClustering(5, n_prototypes=20, random_state=0).fit(X)
+    assert model.n_clusters_ == 3
+
+
 # HDBSCAN
 
 
@@ -423,6 +459,18 @@ def test_rows_are_measured_as_their_bubbles():
     assert_allclose(shares, [1.0, 1.0, 2 / 2.5, 2 / 2.95, 0.0])
 
 
+def test_the_slope_of_a_cluster_is_no_cluster():
+    # A dense cluster and a wide one around it part nowhere; four bubbles are enough for a cluster.
+    rng = np.random.default_rng(0)
+    parts = ((9000, 0.12, 0.0), (4000, 0.35, 0.3), (3000, 0.2, 4.0))
+    X = [rng.normal(size=(n, 2)) * spread + (place, 0) for n, spread, place in parts]
+    X = np.concatenate([*X, rng.uniform(-3, 7, (4000, 2))])
+    for seed in range(3):
+        model = HDBSCAN(100, min_samples=10, n_prototypes=400, random_state=seed).fit(X)
+        assert model.n_clusters_ <= 3
+        assert (model.labels_[:9000] >= 0).all()
+
+
 @pytest.mark.parametrize("n_prototypes", [2000, 100])
 def test_rows_in_one_place(n_prototypes):
     X = np.ones((300, 2))
@@ -447,6 +495,17 @@ def test_all_noise_is_said():
     assert (pickle.loads(pickle.dumps(model)).predict(X) == -1).all()
 
 
+def test_duplicates_in_masses():
+    X = np.repeat([[0.0, 0.0], [4.0, 4.0]], 500, axis=0)
+    for n_prototypes in (2000, 100):
+        labels = (
+            HDBSCAN(50, min_samples=5, n_prototypes=n_prototypes, random_state=0).fit(X).labels_
+        )
+        assert len(set(labels[:500])) == len(set(labels[500:])) == 1
+        assert labels[0] != labels[500]
+        assert labels.min() == 0
+
+
 @pytest.mark.parametrize(
     ("params", "match"),
     [
@@ -457,6 +516,14 @@ def test_all_noise_is_said():
 def test_bad_parameters_of_hdbscan(params, match):
     with pytest.raises(ValueError, match=match):
         HDBSCAN(**params).fit(blobs(30)[0])
+
+
+def test_min_samples_counts_weights():
+    X = blobs(4, 2, 4)[0]
+    model = HDBSCAN(min_samples=5).fit(X, sample_weight=np.full(4, 10))
+    assert_array_equal(model.labels_, HDBSCAN(min_samples=5).fit(np.repeat(X, 10, 0)).labels_[::10])
+    with pytest.raises(ValueError, match=r"min_samples \(5\).*n_samples=4 "):
+        HDBSCAN(min_samples=5).fit(blobs(30)[0], sample_weight=np.arange(30) < 4)
 
 
 @pytest.mark.parametrize("n_prototypes", [2000, 300])
@@ -488,6 +555,16 @@ def test_a_number_of_density_clusters(n_prototypes, tmp_path):
         model.cut(5, most=4)
 
 
+@settings(max_examples=5)
+@given(lengths=row_chunks(3000))
+def test_chunks_do_not_change_a_number_of_density_clusters(lengths):
+    X, _ = noisy(3000)
+    model = HDBSCAN(n_clusters=6, n_prototypes=300, random_state=3)
+    one, many = clone(model).fit(X), model.fit(chunked(X, lengths))
+    assert_array_equal(many.labels_.compute(), one.labels_)
+    assert_allclose(many.outlier_scores_.compute(), one.outlier_scores_, atol=1e-6)
+
+
 @pytest.mark.parametrize("n_prototypes", [400, 5000])
 def test_outlier_scores_of_a_number_of_clusters_tell_noise(n_prototypes):
     X, truth = (part[:3400] for part in noisy(4000))
@@ -498,6 +575,31 @@ def test_outlier_scores_of_a_number_of_clusters_tell_noise(n_prototypes):
     found = np.where(model.outlier_scores_ > 0.7, -1, model.labels_)
     assert (found[~planted] < 0).mean() > 0.8
     assert (found[planted] < 0).mean() < 0.1
+
+
+def test_as_many_clusters_as_rows():
+    X = np.random.default_rng(0).normal(size=(30, 2))
+    for k in (1, 2, 13, 30):
+        assert len(np.unique(HDBSCAN(n_clusters=k).fit(X).labels_)) == k
+    with pytest.raises(ValueError, match="n_clusters=31 must be at most n_samples=30"):
+        HDBSCAN(n_clusters=31).fit(X)
+    for n_prototypes in (20, 2000):
+        model = HDBSCAN(n_clusters=3, n_prototypes=n_prototypes, random_state=0)
+        with pytest.warns(ConstraintWarning, match="each leaf is a cluster"):
+            model.fit(np.ones((30, 2)))
+        assert model.n_clusters_ == 1
+
+
+def test_neither_order_nor_repetition_changes_a_number_of_density_clusters():
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        X = rng.integers(0, 9, (60, 2)).astype(float)  # ties
+        weight = rng.integers(0, 4, 60)
+        repeated = np.repeat(np.arange(60), weight)
+        order = rng.permutation(len(repeated))
+        labels = HDBSCAN(n_clusters=4).fit(X, sample_weight=weight).labels_
+        found = HDBSCAN(n_clusters=4).fit(X[repeated[order]]).labels_
+        assert adjusted_rand_score(found, labels[repeated[order]]) == 1.0
 
 
 @pytest.mark.parametrize(
@@ -733,6 +835,17 @@ def test_checkpoint_of_a_finished_fit(tmp_path, small_boxes):
     assert_array_equal(again.labels_.compute(), labels)
 
 
+def test_lazy_labels_stay_when_another_fit_begins_beside_the_checkpoint(tmp_path, small_boxes):
+    path, (X, other) = tmp_path / "fit", (blobs(500, p=2, seed=seed)[0] for seed in (0, 1))
+    model = DBSCAN(0.5, checkpoint=path).fit(chunked(X, (100,) * 5))
+    path.unlink()
+    later = DBSCAN(0.5, checkpoint=path).fit(chunked(other, (100,) * 5))
+    for fitted, rows in ((model, X), (later, other)):
+        assert_array_equal(fitted.labels_.compute(), peers.DBSCAN(eps=0.5).fit(rows).labels_)
+    del model, later, fitted
+    assert list(tmp_path.iterdir()) == [path]
+
+
 @pytest.mark.skipif(os.name == "nt", reason="files are not locked there")
 def test_two_fits_do_not_share_a_folder(tmp_path):
     with (
@@ -780,6 +893,29 @@ def test_one_box_that_no_task_holds(monkeypatch):
 def test_no_row_is_dense():
     with pytest.warns(ConvergenceWarning, match="All rows are noise: the weight within eps"):
         assert (DBSCAN(1e-6).fit_predict(blobs(30, p=2)[0]) == -1).all()
+
+
+def test_noise_is_a_class_of_its_own():
+    from daskclust.app.report.summary import legend_of
+
+    X, _ = noisy(1000, p=2)
+    for model in (HDBSCAN(20).fit(X), DBSCAN(0.5).fit(X)):
+        legend, k = legend_of(model), model.n_clusters_
+        assert legend.codes == tuple(range(k + 1))
+        assert legend.names[-1] == "noise"
+        assert legend.is_of_clusters
+        values = legend.encode(model.labels_)
+        assert_array_equal(values, np.where(model.labels_ < 0, k, model.labels_))
+
+
+def test_a_model_without_predict_is_refused_by_the_command(tmp_path, capsys):
+    from daskclust.app.cli import main
+
+    DBSCAN(3.0).fit(blobs(500, p=2)[0]).save(tmp_path / "m.zarr")
+    (tmp_path / "t.csv").write_text("a,b\n1,2\n")
+    arguments = ["predict", str(tmp_path / "t.csv"), "--model", str(tmp_path / "m.zarr")]
+    assert main([*arguments, "--output", str(tmp_path / "out.csv")]) == 1
+    assert "which labels only the rows of its fit" in capsys.readouterr().err
 
 
 # Pictures and choices
@@ -846,6 +982,16 @@ def test_a_tree_tells_how_many_clusters(criterion):
     assert np.isnan(found.scores[0])
     assert adjusted_rand_score(found.estimators[2].labels_, truth) == 1.0
     assert found.details["agreement"].shape == (10, 7)
+
+
+def test_a_tree_of_six_places_has_six_clusters():
+    from daskclust.selection import choose_n_clusters
+
+    X = np.repeat(np.random.default_rng(0).normal(size=(6, 2)), 20, axis=0)
+    found = choose_n_clusters(
+        AgglomerativeClustering(), X, range(1, 7), method="tree", random_state=0
+    )
+    assert found.best_value == 6
 
 
 def test_bad_choices_by_a_tree():

@@ -134,6 +134,26 @@ def test_a_graph_is_chosen_where_clusters_are_not_round() -> None:
     plt.close(ax.figure)
 
 
+def test_weights_reach_the_fits() -> None:
+    n_must = len(PAIRS["must_link"])
+    weight = RNG.integers(1, 4, 40).astype(float)
+    given = {"must_link_weight": weight[:n_must], "cannot_link_weight": weight[n_must:]}
+    found = choose_by_pairs(MODELS[1:], X, **PAIRS, **given, random_state=0)
+    held = by_hand(MODELS[1], found, weight)
+    assert_array_equal(found.details["satisfied"][0], held)
+    expected = np.average(held[:n_must], weights=weight[:n_must])
+    assert found.details["must_link"][0] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("kind", ["must_link", "cannot_link"])
+def test_one_kind_of_pairs_is_enough(kind: str) -> None:
+    found = choose_by_pairs(MODELS, X, **{kind: PAIRS[kind]}, random_state=0)
+    assert_array_equal(found.scores, found.details[kind])
+    other = {"must_link": "cannot_link", "cannot_link": "must_link"}[kind]
+    assert np.isnan(found.details[other]).all()
+    assert np.isfinite(found.standard_errors).all()
+
+
 def test_chunks_schedulers_and_containers_do_not_change_the_choice() -> None:
     models = [*MODELS, SpectralClustering(3, n_prototypes=30)]
     expected = choose_by_pairs(models, X, **PAIRS, random_state=0)
@@ -257,6 +277,14 @@ def test_pairs_that_imply_each_other_are_too_few_for_the_folds() -> None:
     chain = np.stack([rows[:-1], rows[1:]], axis=1)
     with pytest.raises(ConstraintError, match=r"at least n_folds=5 groups of pairs.*got 1"):
         choose_by_pairs(MODELS, X, chain)
+
+
+def test_an_error_names_the_candidate() -> None:
+    bad = X.copy()
+    bad[7, 1] = np.nan
+    with pytest.raises(ValueError, match="row 7, column 1") as caught:
+        choose_by_pairs(MODELS, bad, **PAIRS, random_state=0)
+    assert "candidate KMeans" in caught.value.__notes__[0]
 
 
 def test_pairs_by_index_labels() -> None:

@@ -252,6 +252,19 @@ def test_bic_is_that_of_mixtures_and_shares_passes(missing):
     assert found.passes <= longest + 2
 
 
+def test_a_suggested_delta_is_that_of_dpmeans():
+    for x in (BLOBS, chunked(BLOBS), pd.DataFrame(BLOBS)):
+        delta = suggest_delta(x, 4)
+        model = DPMeans(n_clusters_hint=4).fit(x)
+        assert delta == pytest.approx(model.delta_, rel=1e-12)
+        assert model.n_clusters_ in (3, 4, 5)
+    weight = np.ones(401)
+    weight[400] = 0
+    far = np.r_[BLOBS, [[1e5, 1e5]]]
+    assert suggest_delta(far, 4, sample_weight=weight) == pytest.approx(delta)
+    assert suggest_delta(far, 1) > 1e9
+
+
 # A price of clusters.
 
 
@@ -324,6 +337,14 @@ def test_estimators_that_cannot_be_varied_are_refused(tmp_path):
 def test_numbers_that_cannot_be_tried_are_refused(ks, message):
     with pytest.raises(ValueError, match=message):
         choose_n_clusters(KMeans(), BLOBS, ks)
+
+
+def test_data_without_any_cluster_have_no_gap():
+    with (
+        pytest.warns(ConvergenceWarning),
+        pytest.raises(ValueError, match="no feature separates the clusters"),
+    ):
+        choose_sparsity(SparseKMeans(1), SPARSE, grid=[2.0], n_references=2)
 
 
 def test_nan_is_named_and_prices_out_of_range_are_refused():

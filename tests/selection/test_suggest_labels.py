@@ -105,6 +105,12 @@ def test_cells_are_those_of_brute_force() -> None:
     assert_array_equal(table.skipped, x[vain])
 
 
+def test_points_that_are_no_rows_are_not_met() -> None:
+    x, _ = blobs()
+    request = CellRequest(as_it_is, x[:3], np.empty(0, np.int64), np.array([[99.0, 99.0], x[5]]))
+    assert open_rows(x).reduce(CELLS, request).is_row.tolist() == [False, True]
+
+
 # From end to end
 
 
@@ -194,6 +200,19 @@ def test_a_cube_whose_pixels_do_not_depend_on_its_blocks() -> None:
         )
         found.append(place[np.concatenate([rows, more])])
     assert_array_equal(*found)
+
+
+def test_one_class_so_far_explores() -> None:
+    x, truth = blobs()
+    rows = suggest_labels(x, 8, y=(np.flatnonzero(truth == 0)[:1], [0]), random_state=0)
+    assert len(set(truth[rows]) - {0}) == 5
+
+
+def test_labeled_rows_in_one_place_of_the_space() -> None:
+    """The second column is noise beyond what the space keeps."""
+    x = np.column_stack([np.arange(60.0) % 20, 1e-9 * (np.arange(60) >= 30)])
+    model = LabelSpreading(views="raw", random_state=0).fit(x, ([0, 20, 40, 7], [0, 0, 0, 1]))
+    assert len(suggest_labels(x, 5, model=model, random_state=0)) == 5
 
 
 # Rows that must not be asked about
@@ -356,6 +375,14 @@ def test_models_that_do_not_fit() -> None:
     assert suggest_labels(x, 3, model=many, y=(np.arange(50), truth[:50])).min() >= 50
 
 
+@pytest.mark.parametrize("lazy", [False, True])
+def test_nan_is_named(lazy: bool) -> None:
+    x, _ = blobs()
+    x[407, 1] = np.nan
+    with pytest.raises(ValueError, match="NaN"):
+        suggest_labels(da.from_array(x, chunks=(100, 2)) if lazy else x, 3)
+
+
 # What a batch would bring
 
 
@@ -399,3 +426,10 @@ def test_the_expected_gain_falls_as_labels_come() -> None:
         changes.append(gain.changed[-1])
     assert changes[0] > changes[2]
     assert changes[2] < 0.05
+
+
+def test_nothing_is_expected_without_labels() -> None:
+    x, _ = blobs()
+    for y in (None, ([3], [-1])):
+        with pytest.raises(ConstraintError, match="at least one label"):
+            expected_gain(x, 3, y=y)

@@ -11,6 +11,7 @@ from numpy.testing import assert_array_equal
 from sklearn.metrics import adjusted_rand_score
 
 from daskclust import PCKMeans, PCSKMeans, SpectralClustering, open_cube
+from daskclust.exceptions import ConstraintError
 from daskclust.selection import suggest_pairs
 from daskclust.semisupervised.active_learning import (
     Answers,
@@ -156,6 +157,35 @@ def test_a_cube() -> None:
     cube = open_cube(image, dims=("y", "x", "band"), chunks=(9, 30))
     pairs = suggest_pairs(cube, 5, random_state=0)
     assert 0 <= pairs.min() <= pairs.max() < cube.n_valid
+
+
+def test_all_pairs_of_few_rows() -> None:
+    x = np.array([[0.0], [1.0], [5.0], [9.0]])
+    pairs = suggest_pairs(x, 6, random_state=0)
+    assert {tuple(p) for p in pairs.tolist()} == set(combinations(range(4), 2))
+    rest = suggest_pairs(x, 1, must_link=[(0, 1)], cannot_link=[(0, 2), (0, 3)], random_state=0)
+    # Row 1 is as row 0 is; only rows 2 and 3 are not compared.
+    assert rest.tolist() == [[2, 3]]
+
+
+def test_more_than_can_be_asked() -> None:
+    x = np.array([[0.0], [1.0], [5.0], [9.0]])
+    with pytest.raises(
+        ValueError, match="n must be at most 6, the number of pairs of 4 rows, got 7"
+    ):
+        suggest_pairs(x, 7)
+    with pytest.raises(ValueError, match="n must be at most 1, the number of pairs"):
+        suggest_pairs(x, 2, must_link=[(0, 1)], cannot_link=[(0, 2), (0, 3)])
+    with pytest.raises(ValueError, match="n must be an integer >= 1, got 0"):
+        suggest_pairs(x, 0)
+
+
+def test_pairs_that_cannot_be() -> None:
+    x, _ = groups()
+    with pytest.raises(ConstraintError, match=str(N)):
+        suggest_pairs(x, 3, must_link=[(0, N)])
+    with pytest.raises(ConstraintError):
+        suggest_pairs(x, 3, cannot_link=[(5, 5)])
 
 
 # Bad input

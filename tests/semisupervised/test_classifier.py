@@ -21,6 +21,7 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
+from sklearn.utils import get_tags
 
 import daskclust
 from daskclust import LabelSpreading
@@ -212,6 +213,11 @@ def test_probabilities_that_are_none_are_an_error() -> None:
         model.predict(np.full((2, 6), 99.0))
 
 
+def test_tags_tell_whether_values_may_be_missing() -> None:
+    for classifier, taken in (("trees", True), (None, True), (LogisticRegression(), False)):
+        assert get_tags(LabelSpreading(classifier=classifier)).input_tags.allow_nan == taken
+
+
 @pytest.mark.usefixtures("less")
 def test_a_checkpoint_serves_any_classifier(tmp_path: Path) -> None:
     X, truth = noisy()
@@ -266,6 +272,15 @@ def test_a_classifier_that_needs_more_labels_says_so() -> None:
         LabelSpreading(30, classifier=CalibratedClassifierCV(SVC())).fit(X, (rows, truth[rows]))
 
 
+def test_rows_that_are_all_equal_have_the_shares_of_their_labels() -> None:
+    X = np.ones((100, 3))
+    model = LabelSpreading(random_state=0).fit(X, ([0, 1, 2, 3], [0, 0, 0, 1]))
+    assert model.mixing_weights_.tolist() == [1.0, 0.0]
+    found = model.predict_proba(X)
+    assert_array_equal(found, np.broadcast_to(found[0], found.shape))
+    assert (model.predict(X) == 0).all()
+
+
 @pytest.mark.parametrize(
     ("rows", "labels", "fitted"),
     [
@@ -286,6 +301,15 @@ def test_too_few_labels_leave_the_graph_alone(rows: list, labels: list, fitted: 
     assert_array_equal(model.predict_proba(X), alone.predict_proba(X))
     if fitted:
         assert model.history_[-1]["advice"].startswith("Too few labels to weigh trees")
+
+
+@pytest.mark.usefixtures("less")
+def test_two_rows_of_each_class_leave_a_fold_of_one_class() -> None:
+    X, truth = moons()
+    y = (np.array([0, 1, 300, 301]), truth[[0, 1, 300, 301]])
+    for classifier in ("trees", LogisticRegression()):
+        model = LabelSpreading(random_state=0, classifier=classifier).fit(X, y)
+        assert np.isfinite(list(model.left_out_log_loss_.values())).all()
 
 
 @pytest.mark.usefixtures("less")

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.datasets import make_blobs, make_circles
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
 
 import daskclust
@@ -44,6 +45,17 @@ def test_two_moons_are_told_apart() -> None:
     assert model.eigenvalues_[0] == pytest.approx(1.0)
     assert_array_equal(model.predict(X), model.labels_)
     assert_array_equal(SpectralClustering(2, random_state=0).fit_predict(X), model.labels_)
+
+
+@pytest.mark.parametrize("n", [200, 500])
+def test_circles_of_few_rows_are_told_apart(n: int) -> None:
+    for seed in range(3):
+        X, truth = make_circles(n, factor=0.5, noise=0.05, random_state=seed)
+        model = SpectralClustering(2, random_state=seed).fit(X)
+        assert adjusted_rand_score(truth, model.labels_) == 1.0
+        # All rows are nodes.
+        assert model.history_[-1]["nodes"] == [n]
+        assert len(model.prototypes_) == n
 
 
 def test_more_rows_than_nodes_are_represented_by_prototypes() -> None:
@@ -222,6 +234,13 @@ def test_contradictions_and_absent_rows_are_reported() -> None:
         SpectralClustering(2, random_state=0).fit(X, must_link=[[4, 5]], sample_weight=weight)
 
 
+def test_fewer_distinct_rows_than_clusters() -> None:
+    X = np.repeat([[0.0, 1.0], [1.0, 0.0]], 30, axis=0)
+    with pytest.warns(ConvergenceWarning, match=r"distinct clusters \(2\)"):
+        model = SpectralClustering(3, random_state=0).fit(X)
+    assert adjusted_rand_score(np.repeat([0, 1], 30), model.labels_) == 1.0
+
+
 @pytest.mark.parametrize(
     ("params", "given", "error", "message"),
     [
@@ -237,6 +256,17 @@ def test_what_cannot_be_used_is_refused(
 ) -> None:
     with pytest.raises(error, match=message):
         SpectralClustering(**params).fit(moons()[0], **given)
+
+
+def test_missing_values_are_named() -> None:
+    X, _ = moons()
+    X[17, 1] = np.nan
+    # The views "auto" take missing values, others do not.
+    with pytest.raises(ValueError, match="row 17, column 1"):
+        SpectralClustering(2, views="standard").fit(X)
+    X[17, 1] = np.inf
+    with pytest.raises(ValueError, match="row 17, column 1"):
+        SpectralClustering(2).fit(X)
 
 
 def test_saved_and_continued(tmp_path: Path) -> None:

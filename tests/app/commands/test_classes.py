@@ -18,8 +18,9 @@ from sklearn.metrics import cohen_kappa_score
 
 import daskclust
 from daskclust.app import cli
-from daskclust.app.commands._outputs import fit_as_text, margin_kind, margins
+from daskclust.app.commands._outputs import add_classes, fit_as_text, margin_kind, margins
 from daskclust.app.report.summary import legend_of
+from daskclust.colors import Legend
 from daskclust.core.persistence.mixin import merge_classes
 
 pytestmark = pytest.mark.usefixtures("few_trees")
@@ -318,3 +319,23 @@ def test_classes_that_were_joined_are_no_rivals() -> None:
         assert before[0] < 0.5 < 0.9 < after[0]
         if model is kmeans:  # between what was joined and another, as it was
             assert after[1] == before[1]
+
+
+def test_rows_of_noise_are_not_clustered() -> None:
+    """And what no fit did is not told: trees make no iterations."""
+    legend = Legend((0, 1), ("cluster_0", "noise"), ("", ""), noise=1)
+    found = {
+        "estimator": "HDBSCAN", "n_clusters": 1, "n_iter": 0, "seconds": 1.0, "outputs": {},
+        "pixels": {"valid": 100, "masked": 20},
+    }  # fmt: skip
+    add_classes(found, legend, [60, 40], "pixels")
+    lines = fit_as_text(found)
+    assert lines[:2] == [
+        "Pixels    60 clustered, 40 noise, 20 masked",
+        "Fit       HDBSCAN, 1 clusters",
+    ]
+    found = {**found, "rows": 100, "columns": ["a"], "features_used": 1, "n_iter": 3, "passes": 5}
+    lines = fit_as_text(found)
+    assert lines[0] == "Rows      60 clustered, 40 noise by 1 column"
+    assert lines[1].endswith(" 3 iterations, 5 passes")
+    assert "Columns   1 with weight" in lines

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
+import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,11 @@ from numpy.testing import assert_array_equal
 import daskclust
 from daskclust.app import cli
 from daskclust.app.commands import doctor
+from daskclust.app.commands._plan import check_memory
+from daskclust.app.commands.console import Progress
 from daskclust.core.storage.atomic_write import reserved
+from daskclust.core.storage.stored_array import StoredArray
+from daskclust.exceptions import MemoryPlanError
 
 pytestmark = pytest.mark.usefixtures("few_trees")
 
@@ -206,6 +212,19 @@ def test_a_scene_without_valid_pixels(run: Any, tmp_path: Path) -> None:
     assert code == 1
     assert "All 16 pixels are masked, by nodata (-9, NaN)" in err
     assert "No valid pixel" in run("inspect empty.zarr", cluster=False)[1]
+
+
+def test_outputs_of_others_are_kept(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "thesis.html").write_text("ten years")
+    zarr.create_group(tmp_path / "precious.zarr")
+    for flag, name in (("report", "thesis.html"), ("output", "precious.zarr")):
+        code, _, err = run(f"fit S --n-clusters 3 --{flag} {name}")
+        assert code == 1
+        assert "--overwrite" in err
+        code, _, err = run(f"fit S --n-clusters 3 --{flag} {name} --overwrite")
+        assert code == 1
+        assert "was not written by daskclust" in err
+    assert (tmp_path / "thesis.html").read_text() == "ten years"
 
 
 def test_labels_of_another_shape_or_place(run: Any, tmp_path: Path) -> None:
@@ -430,6 +449,33 @@ def test_addresses_that_lead_nowhere_are_one_line(
     assert address in err or "9" in err
 
 
+def test_memory_plan_is_checked() -> None:
+    check_memory({"fits": None})
+    with pytest.raises(MemoryPlanError, match=r"--memory-limit"):
+        check_memory({"fits": False, "peak_memory_a_worker": 2e9, "memory_a_worker": 1e9})
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_live_progress_on_a_terminal_and_lines_elsewhere() -> None:
+    for stream in (Terminal(), io.StringIO()):
+        progress = Progress(stream)
+        with progress.task("KMeans", rows=1000):
+            progress.iteration({"iteration": 1, "objective": 2.5, "passes": 8, "seconds": 0.5})
+            progress._last = 0.0
+            time.sleep(0.15)  # a bar is drawn ten times a second
+            progress.iteration({"iteration": 2, "objective": 1.5, "passes": 10, "seconds": 0.5})
+        text = stream.getvalue()
+        assert "iteration 2, objective 1.5, pass 10, 4e+03 rows/s" in text
+        assert ("\r" in text) == stream.isatty()
+        stamped = re.findall(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d{4} KMeans", text, re.MULTILINE)
+        assert len(stamped) == (0 if stream.isatty() else text.count("\n"))
+        assert re.search(r"KMeans: [\d.]+ s\n$", text)
+
+
 # Inspect, doctor
 
 
@@ -457,6 +503,18 @@ def test_doctor_on_a_cluster(run: Any) -> None:
     assert len(found["workers"]) == 1
     assert found["client"]["versions"]["daskclust"]
     assert "Versions" in run("doctor")[1]
+
+
+def test_doctor_names_workers_that_cannot_answer(tmp_path: Path) -> None:
+    class Blind:
+        def run(self, function: Any, on_error: str) -> dict[str, Any]:
+            assert on_error == "return"
+            return {"tcp://a": ModuleNotFoundError("No module named 'daskclust'")}
+
+    answers, (problem,) = doctor.ask(Blind(), doctor.describe_machine)
+    assert answers == {}
+    assert problem.startswith("Worker tcp://a cannot be examined: ModuleNotFoundError: No module")
+    assert doctor.check_output(Blind(), str(tmp_path / "map.zarr")) == [problem]
 
 
 def test_doctor_names_packages_that_differ() -> None:
@@ -525,3 +583,26 @@ def test_a_fit_says_what_would_spoil_it(run: Any) -> None:
         assert code == 0, err
         assert "warning: Host" in err
         assert "Lower --memory-limit" in err
+
+
+def test_doctor_asks_every_worker_for_a_cube_and_its_place(run: Any, tmp_path: Path) -> None:
+    code, out, err = run(f"doctor S --output {tmp_path}/map.zarr --json")
+    assert not [p for p in json.loads(out)["problems"] if "see" in p or "write" in p], err
+    assert not list(tmp_path.iterdir())
+    code, out, err = run(f"doctor S --output {tmp_path}/nowhere/map.zarr")
+    assert code == 1
+    assert "does not exist" in err
+
+
+def test_a_process_that_sees_other_files_is_told(tmp_path: Path) -> None:
+    array = zarr.create_array(tmp_path / "a.zarr", data=np.ones((4, 3, 2)))
+    stored = StoredArray(array)
+    assert doctor.reason_not_readable(stored) is None
+    (tmp_path / "a.zarr").rename(tmp_path / "b.zarr")
+    assert "does not see" in str(doctor.reason_not_readable(stored))
+    zarr.create_array(tmp_path / "a.zarr", data=np.ones((5, 3, 2)))
+    assert "sees another array" in str(doctor.reason_not_readable(stored))
+    (tmp_path / "token").write_text("1")
+    assert doctor.reason_not_writable(str(tmp_path / "token")) is None
+    assert "does not see" in str(doctor.reason_not_writable(str(tmp_path / "b.zarr" / "token")))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.zarr", "b.zarr", "token"]

@@ -124,3 +124,13 @@ def test_maps_of_one_job_on_other_data_are_not_compared_by_code(
     code, out, err = compare("a.zarr", "c.zarr")
     assert code == 0, err
     assert "classes compared by the pixels that classes share" in out
+
+
+def test_tables_are_refused(compare: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("label\n1\n")
+    (tmp_path / "b.parquet").mkdir()
+    for first, second in (("a.csv", "b.parquet"), ("b.parquet", "a.csv")):
+        code, _, err = compare(first, second)
+        assert code == 2
+        assert f"{first!r} is a table; expected label maps" in err
+        assert "use predict --truth COLUMN" in err

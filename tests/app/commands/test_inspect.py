@@ -51,6 +51,17 @@ def test_a_label_map_is_one_whatever_its_format(
     assert "\nPlace     WGS 84 / UTM zone 32N (EPSG:32632)\n" in text
 
 
+def test_coordinates_are_no_coordinate_system(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    xarray = pytest.importorskip("xarray")
+    places = {"y": np.arange(20) * -30.0, "x": np.arange(30) * 30.0}
+    array = xarray.DataArray(VALUES, dims=("band", "y", "x"), coords=places, name="scene")
+    array.to_dataset().to_zarr(tmp_path / "s.zarr", consolidated=False)
+    assert cli.main(["inspect", str(tmp_path / "s.zarr")]) == 0
+    assert "\nPlace     coordinates without a coordinate system\n" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("name", ["e.hdr", "e.img"])
 def test_the_stored_size_of_envi_is_that_of_the_data(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
@@ -147,3 +158,16 @@ def test_a_vector_file_is_described(tmp_path: Path, capsys: pytest.CaptureFixtur
     # Without a scene, too.
     assert cli.main(["inspect", str(path)]) == 0
     assert "Scene" not in capsys.readouterr().out
+
+
+def test_what_a_vector_file_lacks_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = vector(tmp_path / "f.gpkg", ("a", (0.0, 0.0, 100.0, 100.0)))
+    scene(tmp_path / "s.tif", "GTiff")
+    assert cli.main(["inspect", str(path), "--scene", str(tmp_path / "s.tif")]) == 0
+    assert "All features are outside the scene" in capsys.readouterr().out
+    assert cli.main(["inspect", str(path), "--class-column", "crop"]) == 1
+    assert "has no column 'crop'; it has ['Klasse', 'id']" in capsys.readouterr().err
+    assert cli.main(["inspect", str(tmp_path / "s.tif"), "--scene", str(path)]) == 1
+    assert "--scene requires a vector file" in capsys.readouterr().err

@@ -182,3 +182,26 @@ def test_wavelengths(run: Callable[..., Any], tmp_path: Path) -> None:
     assert code == 1
     assert "wavelengths holds 3 values; expected 2 positive numbers" in err
     assert run("explain", "m.zarr", "s.zarr", "--wavelengths", "none.txt")[0] == 2
+
+
+def test_tables_obey(run: Callable[..., Any], tmp_path: Path) -> None:
+    import pandas as pd
+
+    table = pd.DataFrame({"a": SCENE.ravel(), "b": SCENE.ravel() + 1})
+    table.to_csv(tmp_path / "t.csv", index=False)
+    model = daskclust.KMeans(4, random_state=0).fit(table.to_numpy())
+    model.save(tmp_path / "m.zarr")
+    values = table["a"].to_numpy()
+    of = {v: int(np.asarray(model.labels_)[values == v][0]) for v in np.unique(values)}
+    (tmp_path / "n.csv").write_text(f"old,new\n{of[1.0]},low\n{of[5.0]},low\n{of[40.0]},high\n")
+    code, _, err = run("rename", "m.zarr", "n.csv")
+    assert code == 0, err
+    words = ("predict", "t.csv", "--model", "m.zarr", "--output", "p.parquet", "--json")
+    code, out, err = run(*words)
+    assert code == 0, err
+    told = {item["name"]: item["rows"] for item in json.loads(out)["classes"]}
+    middle = f"cluster_{of[20.0]}"
+    assert told == {"low": 84, middle: 42, "high": 42}
+    written = pd.read_parquet(tmp_path / "p.parquet")["label"].astype(str)
+    expected = np.select([values <= 5, values == 20, values == 40], ["low", middle, "high"], "")
+    assert written.tolist() == expected.tolist()

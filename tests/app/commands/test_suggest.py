@@ -15,6 +15,7 @@ from helpers import write_labels
 from daskclust import open_cube
 from daskclust.app import cli
 from daskclust.app.labeling import report
+from daskclust.scenes.questions import questions_of
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::daskclust.exceptions.ConstraintWarning"),
@@ -236,6 +237,29 @@ def test_contradictions_name_the_pixel(run: Any, truth: np.ndarray) -> None:
     assert not Path("q.csv").exists()
 
 
+def test_names_and_codes_do_not_mix(run: Any) -> None:
+    Path("a.csv").write_text("row,column,class\n20,3,wood\n")
+    code, _, err = run("suggest S: --labels a.csv,F: --output q.csv")
+    assert code == 1
+    assert "a.csv names its classes" in err
+
+
+def test_answers_are_not_overwritten(run: Any, truth: np.ndarray) -> None:
+    assert run("suggest S: --n 4 --output a.geojson")[0] == 0
+    code, _, err = run("suggest S: --n 4 --output a.geojson", cluster=False)
+    assert code == 1
+    assert "exists already" in err
+    assert run("suggest S: --n 5 --output a.geojson --overwrite")[0] == 0
+    answer("a.geojson", truth)
+    code, _, err = run("suggest S: --output a.geojson --overwrite", cluster=False)
+    assert code == 1
+    assert "holds 5 answers" in err
+    Path("other.csv").write_text("name,size\n")
+    Path("note.csv").write_text("name,size\na,1\n")
+    code, _, err = run("suggest S: --output note.csv --overwrite", cluster=False)
+    assert "was not written by daskclust; " in err
+
+
 def test_a_command_that_ended_after_its_report_goes_on(
     run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -270,3 +294,27 @@ def test_wrong_usage(run: Any, command: str, message: str) -> None:
     assert code in (1, 2)
     assert message in err
     assert not Path("a.csv").exists()
+
+
+def test_a_dry_run_asks_nothing(run: Any) -> None:
+    code, out, _ = run("suggest S: --output a.csv --dry-run --json", cluster=False)
+    assert code == 0
+    assert json.loads(out)["dry_run"]
+    assert not Path("a.csv").exists()
+
+
+@pytest.mark.filterwarnings("ignore:.* labeled pixels are left out")
+def test_pixels_of_rows_are_those_of_brute_force(folder: Path) -> None:
+    cube = open_cube(folder / "scene.zarr")
+    numbers = np.arange(SHAPE[0] * SHAPE[1]).reshape(SHAPE)
+    _, place = cube.rows_of(numbers)
+    rng = np.random.default_rng(3)
+    rows = rng.permutation(cube.n_valid)[:50]
+    found = questions_of(cube, rows)
+    np.testing.assert_array_equal(found.lines * SHAPE[1] + found.columns, place[rows])
+    np.testing.assert_array_equal(found.spectra, cube.samples.compute()[rows])
+    np.testing.assert_array_equal(cube.rows_of_pixels(found.lines, found.columns), np.sort(rows))
+    with pytest.raises(ValueError, match="outside the image"):
+        cube.rows_of_pixels(np.array([30]), np.array([0]))
+    with pytest.raises(ValueError, match="expected numbers in"):
+        questions_of(cube, np.array([cube.n_valid]))

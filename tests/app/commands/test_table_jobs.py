@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -88,6 +89,39 @@ def test_fit_and_predict_by_the_labels_of_a_column(
         code, out, err = said("predict", *words, "--model", "m.zarr", "--output", "p.parquet")
         assert (code, err.count("\n")) == (1, 1)
         assert message in err
+
+
+def test_a_model_of_a_frame_finds_its_columns_by_name(
+    said: Said, frame: pandas.DataFrame, tmp_path: Path, address: str
+) -> None:
+    model = KMeans(3, random_state=0).fit(frame[["a", "b"]])
+    model.save(tmp_path / "m.zarr")
+    frame[["b", "a"]].to_parquet(tmp_path / "t.parquet", index=False)
+    words = ("predict", "t.parquet", "--model", "m.zarr", "--scheduler", address)
+    code, _, err = said(*words, "--output", "out.parquet")
+    assert code == 0, err
+    assert_array_equal(
+        pandas.read_parquet(tmp_path / "out.parquet").label, np.asarray(model.labels_)
+    )
+    code, _, err = said(*words, "--output", "o2.parquet", "--columns", "b,a")
+    assert code == 1
+    assert "(b, a), the model was fitted to 2 (a, b); expected as many, in the same order" in err
+
+
+def test_clusters_of_a_csv_file(
+    said: Said, frame: pandas.DataFrame, tmp_path: Path, address: str
+) -> None:
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    frame.to_csv(tmp_path / "packed.csv.gz", index=False)
+    words = ("fit", "packed.csv.gz", "--columns", "a,b", "--n-clusters", 3, "--model", "m")
+    assert said(*words, "--scheduler", address)[1].startswith("Rows      90 clustered")
+    words = ("fit", "t.csv", "--columns", "a,b", "--n-clusters", 3, "--output", "o")
+    code, out, err = said(*words, "--scheduler", address)
+    assert code == 0, err
+    assert out.startswith("Rows      90 clustered by 2 columns\n")
+    wanted = KMeans(3, random_state=0).fit(frame[["a", "b"]].to_numpy(float)).labels_
+    assert_array_equal(pandas.read_parquet(tmp_path / "o").label, wanted)
+    assert said(*words, "--scheduler", address, "--overwrite")[0] == 0
 
 
 def test_labels_of_the_same_job_are_its_own(
@@ -197,6 +231,20 @@ def test_a_table_is_described(said: Said, frame: pandas.DataFrame, parts: Path) 
     assert found["advice"][0].startswith("id: increases from row to row")
     code, out, err = said("inspect", parts)
     assert "maize, water, wheat  (no feature)" in out
+
+
+def test_empty_text_is_missing_as_it_is_of_labels(said: Said, tmp_path: Path) -> None:
+    table = pandas.DataFrame({"a": [1.0, 2.0, 3.0, 4.0], "kind": ["oak", None, " ", "elm"]})
+    table.to_csv(tmp_path / "t.csv", index=False)
+    table["soil"] = pandas.Categorical(["clay", "sand", "clay", "sand"])
+    table.to_parquet(tmp_path / "t.parquet", index=False)
+    for name in ("t.csv", "t.parquet"):
+        code, out, err = said("inspect", name, "--json")
+        assert code == 0, err
+        kind = json.loads(out)["columns"][1]
+        assert kind["share_missing"] == 0.5
+        assert kind["values"] == ["elm", "oak"]
+    assert re.search(r"soil +category +0.0% +clay, sand", said("inspect", "t.parquet")[1])
 
 
 @pytest.mark.filterwarnings("always::daskclust.exceptions.DaskclustWarning")
@@ -437,6 +485,16 @@ def test_wrong_inputs_are_one_line(
     assert ".." not in err.strip()[-3:]
     assert code == 2 or err.count("\n") == 1
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_fit_names_the_column_of_a_missing_value(
+    said: Said, frame: pandas.DataFrame, address: str
+) -> None:
+    frame.assign(a=frame["a"].where(frame["id"] != 7)).to_parquet("t.parquet")
+    options = ("--n-clusters", 3, "--model", "m.zarr", "--scheduler", address)
+    code, _, err = said("fit", "t.parquet", "--columns", "b,a", *options)
+    assert code == 1
+    assert "the first at row 7, column 1 ('a')" in err
 
 
 def test_scaled_columns_are_scaled_alike_in_predict_and_explained_in_their_units(

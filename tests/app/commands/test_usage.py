@@ -164,3 +164,20 @@ def test_values_that_cannot_be(
 ) -> None:
     assert cli.main(["fit", "c.npy", "--output", "o", "--n-clusters", "3", flag, value]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_home_behind_an_equals_sign(
+    said: Said, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Shells expand what stands alone only: a folder called ~ would be made here."""
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    (home / "map.zarr").mkdir()
+    (home / "map.zarr" / "mine").write_text("")
+    np.save(tmp_path / "s.npy", np.zeros((4, 4, 2)))
+    words = ("s.npy", "--dims=y,x,band", "--n-clusters", "2", "--output=~/map.zarr", "--dry-run")
+    code, _, err = said("fit", *words)
+    assert code == 1
+    assert f"{str(home / 'map.zarr')!r} exists already" in err
+    assert not (tmp_path / "~").exists()

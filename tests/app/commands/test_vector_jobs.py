@@ -95,6 +95,28 @@ def test_types_stay_as_they_are_stored(
     assert_array_equal(np.stack(table.frame.compute()["embedding"]), x)
 
 
+def test_rows_by_columns_and_several_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("daskclust.tables._arrays._TASK_BYTES", 100)
+    x = vectors()
+    np.save(tmp_path / "f.npy", np.asfortranarray(x))
+    table = open_table(tmp_path / "f.npy")
+    assert len(table.lengths) == 4
+    labels = KMeans(3, random_state=0).fit(table.samples).labels_
+    for name in ("l.npy", "l.zarr", "l"):
+        table.write_labels(labels, tmp_path / name)
+        assert_array_equal(
+            labels_in(str(tmp_path / name)), KMeans(3, random_state=0).fit(x).labels_
+        )
+    store = zarr.storage.MemoryStore()
+    zarr.create_array(store, shape=x.shape, chunks=(25, 4), dtype=x.dtype)[:] = x
+    assert_array_equal(open_table(store).samples, x)
+    target = zarr.storage.MemoryStore()
+    more = {"other": labels + 0.5}
+    group = table.write_labels(labels, target, name="cluster", more=more, attributes={"of": "me"})
+    assert group.attrs["of"] == "me"
+    assert_array_equal(group["cluster"][:] + 0.5, group["other"][:])
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

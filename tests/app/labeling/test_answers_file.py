@@ -88,6 +88,21 @@ def test_points_that_were_moved_or_added_have_the_pixels_of_their_places(tmp_pat
         read_answers(AnswersFile(str(path)), PixelGrid((4, 5), IDENTITY, None))
 
 
+def test_points_added_to_a_package_have_the_pixels_of_their_places(tmp_path):
+    raw = pytest.importorskip("pyogrio.raw")
+    path = tmp_path / "labels.gpkg"
+    write_answers(AnswersFile(str(path)), LABELS, UTM, ABOUT)
+    meta, _, points, columns = raw.read(path, layer="labels")
+    at = list(meta["fields"]).index("class")
+    raw.write(
+        str(path), points[:1], [columns[at][:1]], ["class"], layer="labels", driver="GPKG",
+        geometry_type="Point", crs=UTM.crs, append=True,
+    )  # fmt: skip
+    labels = read_answers(AnswersFile(str(path)), UTM)[1]
+    assert [one.pixel for one in labels] == [(0, 1), (2, 4), (3, 0), (0, 1)]
+    assert labels[-1].name == "lake"
+
+
 @pytest.mark.parametrize("name", ["labels.geojson", "labels.gpkg"])
 def test_skipped_pixels_are_found_in_each_format(tmp_path, name):
     path = str(tmp_path / name)
@@ -95,6 +110,19 @@ def test_skipped_pixels_are_found_in_each_format(tmp_path, name):
     assert np.stack(skipped_pixels(path)).tolist() == [[2], [4]]
     assert has_only_class(path, "crop")
     assert not has_only_class(path, "time")
+
+
+def test_other_packages_hold_no_answers(tmp_path):
+    raw = pytest.importorskip("pyogrio.raw")
+    shapely = pytest.importorskip("shapely")
+    path = str(tmp_path / "fields.gpkg")
+    points = shapely.to_wkb(shapely.points([5.0], [6.0]))
+    raw.write(
+        path, points, [np.array(["oak"], object)], ["class"], layer="fields", driver="GPKG",
+        geometry_type="Point", crs=UTM.crs,
+    )  # fmt: skip
+    assert np.stack(skipped_pixels(path)).tolist() == [[], []]
+    assert not has_only_class(path, "crop")
 
 
 def test_files_of_scenes_that_share_the_first_part_of_a_name_are_two():

@@ -28,6 +28,15 @@ def test_the_last_word_about_a_pixel_counts_and_undo_brings_the_one_before_back(
         session.undo()
 
 
+def test_skipped_pixels_are_no_labels_until_they_get_one():
+    session = _session()
+    session.say([(2, 3)], None, asked=True)
+    assert not session.labels
+    assert [(one.row, one.column) for one in session.skipped] == [(2, 3)]
+    session.say([(2, 3)], "soil")
+    assert not session.skipped
+
+
 def test_a_session_goes_on_where_it_was_and_can_undo_what_was_said_before():
     session = _session()
     session.say([(0, 0), (0, 1)], "water")

@@ -19,6 +19,7 @@ from numpy.testing import assert_array_equal
 from test_report import browse, needs_browser, read
 
 import daskclust
+from daskclust.app.report._report import spectrum_axes
 from daskclust.app.report.summary import MapSummary, legend_of, summarize
 
 pytest.importorskip("matplotlib", reason="reports need matplotlib")
@@ -93,6 +94,17 @@ def test_axes_are_in_the_units_of_the_system() -> None:
     assert "UTM zone 32N" in str(axes.system)
     plain = daskclust.open_cube(np.ones((3, 4, 2)), dims=("y", "x", "band"))
     assert plain.pixel_grid.axes.x_name == "Column (pixel)"
+
+
+def test_spectra_are_in_the_units_of_the_sensor() -> None:
+    given = scene(units="W m-2 sr-1", long_name="radiance")
+    wavelengths, x_name, y_name = spectrum_axes(given, "none")
+    assert y_name == "radiance (W m-2 sr-1)"
+    assert x_name == "wavelength (\N{MICRO SIGN}m)"
+    assert wavelengths is not None
+    assert wavelengths.tolist() == [0.4, 0.9, 1.8, 3.5]
+    plain = daskclust.open_cube(np.ones((3, 4, 2)), dims=("y", "x", "band"))
+    assert spectrum_axes(plain, "none")[1] == "band"
 
 
 def test_clusters_are_told_by_what_is_known_of_them() -> None:

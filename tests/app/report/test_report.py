@@ -124,6 +124,14 @@ def test_names_cannot_become_tags(page: tuple[Path, Any]) -> None:
     assert "onerror" not in [name for _, attributes in reader.tags for name in attributes]
 
 
+def test_ids_are_unique_on_the_page(page: tuple[Path, Any]) -> None:
+    ids = [a["id"] for _, a in read(page[0]).tags if "id" in a]
+    assert len(ids) == len(set(ids))
+    text = page[0].read_text()
+    for target in re.findall(r'(?:href="|url\()#([^")]+)', text):
+        assert target in ids
+
+
 def test_plain_models_and_arrays(tmp_path: Path) -> None:
     values = np.random.default_rng(0).random((9, 8, 4))
     cube = daskclust.open_cube(values, dims=("y", "x", "band"))
@@ -324,6 +332,14 @@ def test_accuracy_is_that_of_names_codes_or_a_matching() -> None:
     # Codes that were made for texts are no codes of the truth's.
     with pytest.warns(DaskclustWarning, match="without a common name"):
         _compared(replace(coded, codes_are_given=False), blank, [0, 1], counts)
+
+
+def test_a_class_beyond_signed_numbers_is_none_only_if_told() -> None:
+    largest = 2**64 - 1
+    codes = np.array([[0, largest], [1, 1]], np.uint64)
+    assert_array_equal(known_classes(Image(codes), (largest,)).compute(), [[0, -1], [1, 1]])
+    with pytest.raises(ValueError, match=f"holds {largest}; expected codes below"):
+        known_classes(Image(codes), (-1,)).compute()
 
 
 # In a browser
