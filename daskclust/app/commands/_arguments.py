@@ -23,7 +23,8 @@ def add_cube_arguments(parser: argparse.ArgumentParser, *, scale: bool = True) -
     group.add_argument(
         "cube",
         nargs="*",
-        action=_Cube,
+        action=_Files,
+        default=None,  # Else `argparse` says that CUBE is required.
         metavar="CUBE",
         help="Zarr (folder, .zip or URL), GeoTIFF, COG, VRT, ENVI, NetCDF, HDF5, .npy, or several "
         "band files; all workers of a cluster must have access to it",
@@ -98,7 +99,7 @@ def _add_mosaic_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--mosaic",
         nargs="+",
-        action=_Tiles,
+        action=_Files,
         default=False,
         metavar="TILE",
         help="files that are tiles of one cube, instead of CUBE; they may have several coordinate "
@@ -113,7 +114,7 @@ def _add_mosaic_arguments(parser: argparse.ArgumentParser) -> None:
         "--resolution",
         type=_resolution,
         metavar="SIZE",
-        help="of a pixel, or width,height, in units of --crs (default: that of most pixels)",
+        help="size of a pixel, or width,height, in units of --crs (default: that of most pixels)",
     )
     group.add_argument(
         "--region",
@@ -126,7 +127,8 @@ def _add_mosaic_arguments(parser: argparse.ArgumentParser) -> None:
         "--resampling",
         type=one_of("nearest", "bilinear", "cubic", "average"),
         metavar="NAME",
-        help="of tiles with another grid: nearest, bilinear, cubic, average (default: nearest)",
+        help="method for tiles with another grid: nearest, bilinear, cubic, average (default: "
+        "nearest)",
     )
     group.add_argument(
         "--overlap",
@@ -149,6 +151,17 @@ def add_exclude_argument(group: Any) -> None:
         help="pixels that are never suggested: boolean image (true: excluded), or polygons; they "
         "stay in the map",
     )
+
+
+def add_seed_argument(group: Any) -> None:
+    group.add_argument(
+        "--seed", type=seed, default=0, metavar="N", help="seed of random numbers (default: 0)"
+    )
+
+
+def add_report_arguments(group: Any) -> None:
+    group.add_argument("--report", metavar="FILE", help="report, one HTML file")
+    group.add_argument("--title", metavar="TEXT", help="title of the report")
 
 
 def as_names(text: str) -> tuple[str, ...]:
@@ -200,12 +213,13 @@ def _chunks(text: str) -> tuple[int, int]:
     return natural(parts[0]), natural(parts[1])
 
 
-def _numbers(text: str) -> tuple[float, ...]:
+def _numbers(text: str, kind: type = float) -> tuple[Any, ...]:
     try:
-        found = tuple(float(part) for part in text.split(","))
+        found = tuple(kind(part) for part in text.split(","))
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a list of numbers") from error
-    if not all(map(math.isfinite, found)):
+        what = "integers" if kind is int else "numbers"
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of {what}") from error
+    if not all(abs(value) < math.inf for value in found):
         raise argparse.ArgumentTypeError(f"{text!r} has a number that is not finite")
     return found
 
@@ -226,13 +240,6 @@ def _region(text: str) -> tuple[float, ...]:
             f"{text!r} is not LEFT,BOTTOM,RIGHT,TOP with LEFT < RIGHT and BOTTOM < TOP"
         )
     return found
-
-
-def integers(text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a list of integers") from error
 
 
 def parse_bands(text: str) -> tuple[int, ...] | str:
@@ -256,24 +263,18 @@ def parse_bands(text: str) -> tuple[int, ...] | str:
     return tuple(n for item in items for n in range(int(item.first), int(item.last) + 1))
 
 
-class _Cube(argparse.Action):
-    """One path as it is, several as a tuple."""
+class _Files(argparse.Action):
+    """One CUBE as it is, several files or the tiles of a mosaic as a tuple."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option: Any = None) -> None:
-        if values:
-            if namespace.mosaic:
-                parser.error("CUBE and --mosaic are both given; expected one of them")
-            namespace.cube = values[0] if len(values) == 1 else tuple(values)
-
-
-class _Tiles(argparse.Action):
-    """Several paths of tiles, which take the place of the cube."""
-
-    def __call__(self, parser: Any, namespace: Any, values: Any, option: Any = None) -> None:
+        if not values:
+            return
+        is_mosaic = option is not None
         # With a job file, a command line is parsed twice.
-        if namespace.cube is not None and not namespace.mosaic:
-            parser.error("CUBE and --mosaic are both given; expected one of them")
-        namespace.cube, namespace.mosaic = tuple(values), True
+        if namespace.cube is not None and namespace.mosaic != is_mosaic:
+            parser.error("CUBE and --mosaic are both given; use one of them")
+        is_one = len(values) == 1 and not is_mosaic
+        namespace.cube, namespace.mosaic = values[0] if is_one else tuple(values), is_mosaic
 
 
 def add_known_classes(group: Any, flags: str, *, truth: bool = True) -> None:
@@ -290,7 +291,7 @@ def add_known_classes(group: Any, flags: str, *, truth: bool = True) -> None:
     )
     group.add_argument(
         "--unlabeled",
-        type=integers,
+        type=lambda text: _numbers(text, int),
         default=(-1,),
         metavar="LIST",
         help=f"values of {flags} that mean no class, in addition to nodata (default: -1)",
@@ -404,9 +405,7 @@ def add_estimator_arguments(parser: Parser) -> None:
         metavar="NAME=VALUE",
         help="another parameter of the estimator, for example --set tol=1e-3; may be repeated",
     )
-    group.add_argument(
-        "--seed", type=seed, default=0, metavar="N", help="seed of random numbers (default: 0)"
-    )
+    add_seed_argument(group)
 
 
 def _value(text: str) -> Any:
@@ -452,7 +451,7 @@ def add_output_arguments(group: Any, *, model: bool) -> None:
     )
     if model:
         group.add_argument("--model", metavar="STORE", help="fitted model, for predict")
-    group.add_argument("--report", metavar="FILE", help="report, one HTML file")
+    add_report_arguments(group)
     group.add_argument(
         "--uncertainty",
         metavar="STORE",
@@ -479,7 +478,6 @@ def add_output_arguments(group: Any, *, model: bool) -> None:
         help="minimum size of a region in the label map; smaller regions get the class of the "
         "largest neighbor",
     )
-    group.add_argument("--title", metavar="TEXT", help="title of the report")
 
 
 def add_hold_out_arguments(group: Any) -> None:

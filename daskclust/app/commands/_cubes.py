@@ -86,15 +86,21 @@ def open_cube_of(options: CubeOptions, *, model: Any = None) -> Any:
     if options.mask is not None:
         store, name = store_and_variable(options.mask)
         chosen["mask"] = local_name(store) if name is None else (local_name(store), name)
-    grid = {name: getattr(options, name) for name in OF_MOSAICS if options.is_given(name)}
+    grid = grid_of(options)
     if options.mosaic:
         return daskclust.open_mosaic(_tiles(options), **grid, **chosen)
-    if grid:
-        raise UsageError(
-            f"--{next(iter(grid)).replace('_', '-')} is about the grid of a mosaic; give the tiles "
-            "with --mosaic instead of CUBE"
-        )
     return daskclust.open_cube(local_name(options.cube), **chosen)
+
+
+def grid_of(options: CubeOptions) -> dict[str, Any]:
+    """Return the given options of the mosaic; raise a UsageError without ``--mosaic``."""
+    grid = {name: getattr(options, name) for name in OF_MOSAICS if options.is_given(name)}
+    if grid and not options.mosaic:
+        raise UsageError(
+            f"--{next(iter(grid)).replace('_', '-')} requires --mosaic. Pass the tiles with "
+            "--mosaic instead of CUBE."
+        )
+    return grid
 
 
 def _tiles(options: CubeOptions) -> list[str]:
@@ -103,7 +109,7 @@ def _tiles(options: CubeOptions) -> list[str]:
 
 
 def tiles_of_pixels(cube: Any, options: CubeOptions, lines: Ints, columns: Ints) -> Ints:
-    """Return the number of the tile that each pixel is in."""
+    """Return the number of the tile that each pixel is in, by ``--overlap`` if several are."""
     from daskclust.scenes.mosaic_grid import tiles_of_points
     from daskclust.scenes.mosaic_tiles import open_tiles
 
@@ -112,7 +118,8 @@ def tiles_of_pixels(cube: Any, options: CubeOptions, lines: Ints, columns: Ints)
         opened = open_tiles(_tiles(options), None, options.skip_damaged)
     grid = cube.geobox
     x, y = grid.transform @ (columns + 0.5, lines + 0.5)
-    return tiles_of_points([tiles[0] for _, tiles in opened], x, y, grid.crs.to_wkt())
+    order = -1 if options.overlap == "last" else 1
+    return tiles_of_points([tiles[0] for _, tiles in opened][::order], x, y, grid.crs.to_wkt())
 
 
 def local_name(path: Any) -> Any:

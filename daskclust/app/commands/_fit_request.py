@@ -52,7 +52,12 @@ def check_hold_out(options: Any, model: Any) -> None:
             f"Use for example label-spreading"
         )
     if options.hold_out_by == "tiles" and not options.mosaic:
-        raise UsageError("--hold-out-by tiles is about the tiles of a mosaic; give --mosaic")
+        raise UsageError("--hold-out-by tiles requires --mosaic")
+    if options.hold_out_by == "tiles" and options.overlap == "mean":
+        raise UsageError(
+            "--hold-out-by tiles does not support --overlap mean, because a mean mixes the values "
+            "of several tiles. Use --overlap first or last."
+        )
 
 
 @dataclass(frozen=True)

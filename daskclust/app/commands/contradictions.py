@@ -35,7 +35,7 @@ _NEEDS = (
         for flag in ("--class-column", "--resample-labels")
     ),
 )
-#: Options that are about the grid of a mosaic.
+#: Options that require ``--mosaic``.
 OF_MOSAICS = ("crs", "resolution", "region", "resampling", "overlap", "skip_damaged")
 #: Options that are about pixels.
 OF_PIXELS = (

@@ -14,7 +14,7 @@ import numpy as np
 import zarr
 from dask.utils import format_bytes
 
-from daskclust.app.commands._cubes import local_name, open_cube_of, paths_of
+from daskclust.app.commands._cubes import grid_of, local_name, open_cube_of, paths_of
 from daskclust.app.commands._tables import is_table
 from daskclust.app.commands.console import Progress, counted, tell
 from daskclust.app.commands.requests import InspectRequest, UsageError
@@ -46,9 +46,10 @@ def _run(options: argparse.Namespace) -> int:
 def inspect(options: InspectRequest) -> dict[str, Any]:
     """Describe the data at a path."""
     if options.cube is None:
-        raise UsageError("no CUBE given")
+        raise UsageError("CUBE is required")
     if is_table(options):
         return described_table(options)
+    grid_of(options)  # Only a mosaic has these options.
     if isinstance(options.cube, str) and kind_of(options.cube) == "vector":
         return described_features(options)
     for flag in ("class_column", "scene"):

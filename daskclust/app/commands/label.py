@@ -75,7 +75,7 @@ def fit_request(request: LabelRequest) -> FitRequest:
 def label(options: LabelRequest) -> None:
     """Serve the page that asks for labels, until Ctrl-C."""
     if options.cube is None:
-        raise UsageError("no CUBE given")
+        raise UsageError("CUBE is required")
     if options.incomplete == "keep":
         raise UsageError("label requires complete pixels and does not support --incomplete keep")
     options = _with_names(options)

@@ -15,6 +15,8 @@ from daskclust.app.commands._arguments import (
     add_job_arguments,
     add_known_classes,
     add_output_arguments,
+    add_report_arguments,
+    add_seed_argument,
     add_table_arguments,
     as_names,
 )
@@ -134,7 +136,7 @@ def add_predict(commands: Any) -> None:
 def add_explain(commands: Any) -> None:
     parser = commands.add_parser(
         "explain",
-        usage="%(prog)s [options] MODEL CUBE [CUBE ...]",
+        usage="%(prog)s MODEL CUBE [CUBE ...] [options]",
         description="Describe the clusters of a saved model on a cube or a table: distinguishing "
         "features, their AUC against the rest, nearest pixels or rows, and rules with their "
         "fidelity. This takes three passes over the data.",
@@ -193,8 +195,7 @@ def add_compare(commands: Any) -> None:
         metavar="STORE",
         help="map of the changes: 0 unchanged, a class for each transition; Zarr or GeoTIFF (.tif)",
     )
-    parser.add_argument("--report", metavar="FILE", help="report, one HTML file")
-    parser.add_argument("--title", metavar="TEXT", help="title of the report")
+    add_report_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print as JSON")
     parser.add_argument("--overwrite", action="store_true", help="replace earlier outputs")
     add_cluster_arguments(parser)
@@ -275,18 +276,11 @@ def add_suggest(commands: Any) -> None:
     group.add_argument(
         "--n", type=natural, default=20, metavar="NUMBER", help="number of pixels (default: 20)"
     )
-    group.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="seed of random numbers (default: 0)"
-    )
+    add_seed_argument(group)
     group.add_argument(
         "--output", metavar="FILE", help="file of the points, .geojson or .csv (required)"
     )
-    group.add_argument(
-        "--report",
-        metavar="FILE",
-        help="report with the numbered pixels on the scene, one HTML file",
-    )
-    group.add_argument("--title", metavar="TEXT", help="title of the report")
+    add_report_arguments(group)
     add_job_arguments(parser)
     add_cluster_arguments(parser)
 
@@ -318,9 +312,7 @@ def add_label(commands: Any) -> None:
         help="initial classes; more can be added on the page",
     )
     add_exclude_argument(group)
-    group.add_argument(
-        "--seed", type=seed, default=0, metavar="N", help="seed of random numbers (default: 0)"
-    )
+    add_seed_argument(group)
     group = parser.add_argument_group("outputs", "Written by `Save map` on the page.")
     group.add_argument(
         "--output",

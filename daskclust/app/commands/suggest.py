@@ -40,8 +40,6 @@ def suggest(options: SuggestRequest) -> dict[str, Any]:
 
     if options.output is None:
         raise UsageError("--output is required")
-    if options.seed < 0:
-        raise UsageError(f"--seed {options.seed} is negative")
     check_needs("suggest", options)
     began = time.perf_counter()
     outputs: dict[str, Output] = {"--output": QuestionsFile(options.output)}

@@ -11,7 +11,10 @@ import pytest
 
 import daskclust
 from daskclust.app import cli
+from daskclust.app.commands._cubes import tiles_of_pixels
 from daskclust.app.commands._fit_request import hold_out
+from daskclust.app.commands.requests import CubeOptions
+from daskclust.app.labeling.server import Page
 from daskclust.scenes.mosaic_grid import tiles_of_points
 from daskclust.scenes.mosaic_tiles import open_tiles
 
@@ -50,6 +53,7 @@ def tiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of four tiles on both sides of the border of two zones."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tiles").mkdir()
+    (tmp_path / "fields.geojson").write_text('{"type": "FeatureCollection", "features": []}')
     (x,), (y,) = transform("EPSG:4326", "EPSG:32632", [12.0], [46.0])
     (x2,), (y2,) = transform("EPSG:4326", "EPSG:32633", [12.0], [46.0])
     for i in range(2):
@@ -105,6 +109,33 @@ def test_other_commands_take_a_mosaic(tiles: list[str], capsys: pytest.CaptureFi
     assert call(capsys, "inspect", *mosaic, region, "--json")["dimensions"]["x"] == 5
 
 
+def test_doctor_and_suggest_read_all_tiles(
+    tiles: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    mosaic = ["--mosaic", *tiles, *GRID, "--json", *LOCAL]
+    assert call(capsys, "doctor", *mosaic)["problems"] == []
+    found = call(capsys, "suggest", *mosaic, "--n", "3", "--output", "q.geojson")
+    assert len(found["pixels"]) == 3
+    assert len(json.loads(Path("q.geojson").read_text())["features"]) == 3
+
+
+def test_the_page_saves_a_map_of_all_tiles(
+    tiles: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(page: Page, prepare: Any) -> None:
+        page.learner = prepare(page)
+        for name, row, column in (("north", 0, 24), ("south", 12, 20), ("south", 7, 12)):
+            page.act({"do": "label", "row": row, "column": column, "class": name})
+        page._save()
+
+    monkeypatch.setattr(Page, "run", run)
+    words = ["--classes", "north,south", "--output", "map.tif", "--no-browser", *LOCAL]
+    assert cli.main(["label", "--mosaic", *tiles, *GRID, *words]) == 0
+    cube = daskclust.open_mosaic(tiles, crs="EPSG:3035", resolution=100)
+    with rasterio.open("map.tif") as file:
+        assert (file.read(1) != file.nodata).sum() == cube.n_valid
+
+
 def test_a_job_file_names_the_tiles(tiles: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     job = {"mosaic": tiles, "crs": "EPSG:3035", "resolution": 100, "n-clusters": 2}
     Path("job.json").write_text(json.dumps(job))
@@ -135,9 +166,9 @@ def test_damaged_tiles_are_named_or_left_out(
         (
             "fit tiles/a0.tif --crs EPSG:3035 --n-clusters 2 --output m.tif",
             2,
-            "--crs is about the grid",
+            "--crs requires --mosaic",
         ),
-        ("inspect tiles/a0.tif --skip-damaged", 2, "--skip-damaged is about the grid of a mosaic"),
+        ("inspect tiles/a0.tif --skip-damaged", 2, "--skip-damaged requires --mosaic"),
         ("fit tiles/a0.tif --mosaic tiles/a1.tif --output m.tif", 2, "CUBE and --mosaic are both"),
         ("fit --mosaic tiles/a1.tif --output m.tif tiles/a0.tif", 2, "CUBE and --mosaic are both"),
         ("fit --mosaic tiles/a0.tif --resolution 0 --output m.tif", 2, "is not a positive size"),
@@ -158,8 +189,16 @@ def test_damaged_tiles_are_named_or_left_out(
             "fit tiles/a0.tif --estimator label-spreading --labels p.csv --hold-out 0.3 "
             "--hold-out-by tiles --output m.tif",
             2,
-            "--hold-out-by tiles is about the tiles of a mosaic",
+            "--hold-out-by tiles requires --mosaic",
         ),
+        (
+            "fit --mosaic tiles/a0.tif tiles/a1.tif --estimator label-spreading --labels p.csv "
+            "--hold-out 0.3 --hold-out-by tiles --overlap mean --output m.tif",
+            2,
+            "does not support --overlap mean",
+        ),
+        ("explain --mosaic tiles/a0.tif tiles/a1.tif m.zarr", 2, "are required: MODEL\n"),
+        ("inspect fields.geojson --crs EPSG:3035", 2, "--crs requires --mosaic"),
         ("fit t.csv --crs EPSG:3035 --output m.csv", 2, "--crs is for pixels"),
     ],
 )
@@ -178,6 +217,19 @@ def test_points_belong_to_the_first_tile_that_contains_them(tiles: list[str]) ->
     x = np.array([left + 50, left + 1150, left + 50, left - 50])
     y = np.array([top - 50, top - 1150, top - 1250, top - 1450])
     assert tiles_of_points(opened, x, y, "EPSG:32632").tolist() == [0, 0, 1, 1]
+
+
+def test_pixels_of_several_tiles_belong_to_the_tile_that_overlap_names(tiles: list[str]) -> None:
+    with rasterio.open(tiles[0]) as file:
+        left, top = file.transform @ (0, 0)
+    names = tiles[0], write_tile(Path("c.tif"), 32, left + 600, top, 5)
+    cube = daskclust.open_mosaic(names)
+    for overlap, first in (("first", True), ("last", False)):
+        request = CubeOptions(cube=names, mosaic=True, overlap=overlap)
+        # In the first tile, in both, and in the second.
+        one, both, two = tiles_of_pixels(cube, request, np.full(3, 2), np.array([2, 8, 14]))
+        assert one != two
+        assert both == (one if first else two)
 
 
 def write_points(tiles: list[str]) -> list[int]:
