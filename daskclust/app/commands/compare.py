@@ -13,12 +13,7 @@ from daskclust.app.commands._cubes import local_name, store_and_variable
 from daskclust.app.commands._fit_request import digest
 from daskclust.app.commands._outputs import check_outputs, places_of
 from daskclust.app.commands._tables import holds_columns
-from daskclust.app.commands.console import (
-    Progress,
-    ending,
-    open_client,
-    tell,
-)
+from daskclust.app.commands.console import Progress, ending, open_client, tell
 from daskclust.app.commands.requests import CompareRequest, UsageError
 from daskclust.app.report.page import Report
 from daskclust.core.storage.outputs import JOB, keeping

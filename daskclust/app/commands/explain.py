@@ -20,12 +20,7 @@ from daskclust.app.commands._tables import (
     table_for,
     without_names,
 )
-from daskclust.app.commands.console import (
-    Progress,
-    ending,
-    open_client,
-    tell,
-)
+from daskclust.app.commands.console import Progress, ending, open_client, tell
 from daskclust.app.commands.requests import ExplainRequest, UsageError
 from daskclust.app.report.page import Report
 from daskclust.core.storage.outputs import json_text, keeping

@@ -22,10 +22,7 @@ from daskclust.app.commands._estimators import make_estimator
 from daskclust.app.commands._fit_request import fit_by, job_mark
 from daskclust.app.commands._outputs import check_outputs, check_writable, places_of
 from daskclust.app.commands._plan import check_memory, make_plan
-from daskclust.app.commands.console import (
-    Progress,
-    open_client,
-)
+from daskclust.app.commands.console import Progress, open_client
 from daskclust.app.commands.fit import open_cube_job
 from daskclust.app.commands.requests import FitRequest, LabelRequest, UsageError
 from daskclust.core.storage.outputs import keeping

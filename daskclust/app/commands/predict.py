@@ -9,11 +9,7 @@ from typing import Any
 from daskclust.app.commands import _outputs
 from daskclust.app.commands._fit_request import run, with_file
 from daskclust.app.commands._plan import only_plan, plan_as_text
-from daskclust.app.commands._tables import (
-    is_table,
-    open_table_job,
-    without_names,
-)
+from daskclust.app.commands._tables import is_table, open_table_job, without_names
 from daskclust.app.commands.console import Progress, ending, tell
 from daskclust.app.commands.contradictions import check_needs
 from daskclust.app.commands.fit import open_cube_job

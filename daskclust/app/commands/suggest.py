@@ -12,11 +12,7 @@ from daskclust.app.commands import _cubes
 from daskclust.app.commands._fit_request import job_mark, with_file
 from daskclust.app.commands._outputs import check_outputs, places_of
 from daskclust.app.commands._plan import make_plan, only_plan, plan_as_text
-from daskclust.app.commands.console import (
-    Progress,
-    open_client,
-    tell,
-)
+from daskclust.app.commands.console import Progress, open_client, tell
 from daskclust.app.commands.contradictions import check_needs
 from daskclust.app.commands.requests import SuggestRequest, UsageError
 from daskclust.core.persistence.mixin import check_same_data
