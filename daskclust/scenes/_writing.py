@@ -80,13 +80,14 @@ def write_together(*writers: MapWriter) -> list[Any]:
     Raises
     ------
     FileExistsError, StoreError, ValueError
-        As the methods.  Maps that are not complete do not get their names.
+        As the methods, and for a writer that has been used.  Maps that are not complete do not get
+        their names.
 
     Notes
     -----
-    One task per block computes the values of all maps, so that blocks are read once; what the
-    values have in common, such as ``model.predict(cube)`` and ``model.margin(cube)`` of
-    :class:`daskclust.LabelSpreading`, is evaluated once.  If one of the maps is a GeoTIFF, the
+    Blocks are read once for the values of all maps, and once for their masks.  Lazy values that
+    share an evaluation, such as ``model.predict(cube)`` and ``model.margin(cube)`` of
+    :class:`daskclust.LabelSpreading`, are evaluated once.  If one of the maps is a GeoTIFF, the
     client fetches one line of blocks at a time.  Later lines stay on the workers of a cluster, up
     to 16 bytes per pixel and map, and Dask spills them; without a cluster they are computed later.
 
@@ -112,23 +113,29 @@ def write_together(*writers: MapWriter) -> list[Any]:
         waiting = []
         for writer in writers:
             stack.callback(writer.steps.close)
-            waiting.append(list(next(writer.steps)))
+            lazy = next(writer.steps, None)
+            if lazy is None:
+                raise ValueError(
+                    "Each writer must be used once, got one whose map is written. Call "
+                    "write_labels or write_map again."
+                )
+            waiting.append(list(lazy))
         if strips:
             # One graph, whose results are fetched line by line.
             started = iter(start_on_workers(*chain(*waiting)))
             waiting = [list(islice(started, len(requests))) for requests in waiting]
         while any(waiting):
             requests = []
-            for at, of_writer in enumerate(waiting):
+            for number, of_writer in enumerate(waiting):
                 count = 1 if strips else len(of_writer)
-                requests += [(at, request) for request in of_writer[:count]]
+                requests += [(number, request) for request in of_writer[:count]]
                 del of_writer[:count]
             values = compute("the maps", *(request for _, request in requests))
-            for (at, _), value in zip(requests, values, strict=True):
+            for (number, _), value in zip(requests, values, strict=True):
                 try:
-                    writers[at].steps.send(value)
+                    writers[number].steps.send(value)
                 except StopIteration as stop:
-                    results[at] = stop.value
+                    results[number] = stop.value
     return results
 
 

@@ -24,6 +24,7 @@ from pyproj import CRS, Transformer  # noqa: E402
 from rasterio.transform import from_origin  # noqa: E402
 
 from daskclust import SemiSupervisedKMeans, open_cube  # noqa: E402
+from daskclust.scenes import write_together  # noqa: E402
 
 SHAPE = 40, 50
 
@@ -140,6 +141,50 @@ def test_maps_of_numbers(scene: Path, tmp_path: Path) -> None:
 
 
 # Labels
+
+
+@pytest.mark.parametrize("endings", [("tif", "zarr"), ("zarr", "zarr"), ("tif", "tif")])
+def test_maps_that_are_written_together_are_those_of_single_writes(
+    scene: Path, tmp_path: Path, endings: tuple[str, str]
+) -> None:
+    cube = open_cube(scene, chunks=(16, 32))
+    labels = da.from_array(np.arange(cube.n_valid) % 3, chunks=100)
+    values = da.from_array(np.linspace(0, 1, cube.n_valid), chunks=100)
+    paths = [tmp_path / f"{n}{k}.{end}" for n in ("one", "two") for k, end in enumerate(endings)]
+    single = cube.write_labels(labels, paths[0]), cube.write_map(values, paths[1])
+    writers = [
+        cube.write_labels(labels, paths[2], compute=False),
+        cube.write_map(values, paths[3], compute=False),
+    ]
+    assert not paths[2].exists()
+    together = write_together(*writers)
+    for own, other in zip(single, together, strict=True):
+        if isinstance(own, Path):
+            assert own.read_bytes() == other.read_bytes()
+        else:
+            assert sorted(own) == sorted(other)
+            for name in own:
+                assert_array_equal(own[name][...], other[name][...])
+    with pytest.raises(ValueError, match="must be used once"):
+        write_together(*writers)
+
+
+def test_a_map_that_fails_leaves_no_other(scene: Path, tmp_path: Path) -> None:
+    cube = open_cube(scene, chunks=(16, 32))
+    labels = da.from_array(np.arange(cube.n_valid) % 3, chunks=100)
+
+    def fail(block: np.ndarray) -> np.ndarray:
+        raise RuntimeError("no values")
+
+    broken = da.from_array(np.zeros(cube.n_valid), chunks=100).map_blocks(fail, dtype=float)
+    paths = tmp_path / "labels.tif", tmp_path / "values.zarr"
+    with pytest.raises(RuntimeError, match="no values"):
+        write_together(
+            cube.write_labels(labels, paths[0], compute=False),
+            cube.write_map(broken, paths[1], compute=False),
+        )
+    assert not any(path.exists() for path in paths)
+    assert [path.name for path in tmp_path.iterdir()] == [scene.name]
 
 
 def test_labels_from_polygons_points_and_rasters(scene: Path, tmp_path: Path) -> None:
