@@ -636,7 +636,7 @@ def align(labels: Any, counts: Sequence[int]) -> da.Array:
     # A mask stays: blocks put the fill value there.
     labels = labels if is_lazy else np.asanyarray(labels)
     if labels.ndim != 1:
-        raise ValueError(f"labels have shape {labels.shape}; expected one dimension.")
+        raise ValueError(f"labels must have one dimension, got shape {labels.shape}.")
     if math.isnan(labels.shape[0]):
         # Each block's length is checked by its task.
         if labels.numblocks[0] != len(counts):
@@ -648,8 +648,8 @@ def align(labels: Any, counts: Sequence[int]) -> da.Array:
         return labels
     if labels.shape[0] != sum(counts):
         raise ValueError(
-            f"Got {labels.shape[0]} labels for {sum(counts)} valid pixels; expected one per row "
-            "of samples."
+            f"labels must have one value per row of samples, got {labels.shape[0]} labels for "
+            f"{sum(counts)} valid pixels."
         )
     chunks = (tuple(counts),)
     return labels.rechunk(chunks) if is_lazy else da.from_array(labels, chunks=chunks)

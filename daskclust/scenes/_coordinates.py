@@ -135,8 +135,8 @@ def axis_of(line: Line, size: float | None = None) -> Axis | None:
         coarse = np.abs(steps - step).max() > _UNEVEN * abs(step)
         if step == 0 or coarse or off > TOLERANCE * abs(step) + 2 * rounding:
             raise PlacingError(
-                f"the steps of coordinate {line.name!r} are {steps.min():.10g} to "
-                f"{steps.max():.10g}, expected equal steps. {_REMEDY}"
+                f"coordinate {line.name!r} must have equal steps, got {steps.min():.10g} to "
+                f"{steps.max():.10g}. {_REMEDY}"
             )
         stated = step if size is None else np.copysign(size, step)
         if abs(stated - step) * last <= TOLERANCE * abs(step) + 2 * rounding:

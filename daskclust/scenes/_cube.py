@@ -696,7 +696,7 @@ class Cube:
         """
         codes, names = _block_tasks.as_numbers(labels, classes, class_names)
         if codes.dtype.kind not in "iub":
-            raise ValueError(f"labels have dtype {codes.dtype}; expected integers, or text.")
+            raise ValueError(f"labels must be integers or text, got dtype {codes.dtype}.")
         return LabelMap(
             self.to_map(codes),
             names=names,

@@ -369,8 +369,8 @@ def _read(one: Coordinate, name: str, title: str, size: int | None) -> Coordinat
     values = np.asarray(values_of(one.values))
     if size is not None and len(values) != size:
         raise ValueError(
-            f"{title} has {size} pixels along {name!r}, and its coordinate {len(values)} values; "
-            "expected one for each pixel. Correct the coordinate, or remove it."
+            f"{title} must have a coordinate along {name!r} with one value for each of the {size} "
+            f"pixels, got {len(values)}. Correct the coordinate, or remove it."
         )
     if _PACKING.keys().isdisjoint(one.attributes):
         return replace(one, values=values)
@@ -483,7 +483,7 @@ def _names_of(text: str | None) -> tuple[str, str, str, str | None]:
 def pixel_grid(place: Georeference, shape: tuple[int, ...]) -> PixelGrid:
     """Return the grid of an image: by its coordinates if they are regular, else a stated transform.
 
-    Rows and columns themselves where the image does not say where it lies.
+    The grid has row and column numbers if the image has no position.
 
     >>> pixel_grid(NOWHERE, (2, 3)).crs is None
     True

@@ -78,7 +78,9 @@ def find_dimensions(
 ) -> tuple[tuple[int, int, int], tuple[str, str]]:
     """Axes of y, x and band, and the names of the first two."""
     if isinstance(names, str):
-        raise ValueError(f"dims={names!r} is one name; expected three in stored order: {_DIMS}.")
+        raise ValueError(
+            f"dims must be three names in stored order, such as {_DIMS}, got {names!r}."
+        )
     if names is None:
         raise ValueError(
             f"{title} of shape {shape} has no names of its dimensions, so their order cannot be "
@@ -109,7 +111,9 @@ def choose_block(
     height, width, n_bands = shape
     if chunks is not None:
         if len(chunks) != 2 or any(int(size) != size or size < 1 for size in chunks):
-            raise ValueError(f"chunks={chunks!r}; expected two positive integers, (rows, columns).")
+            raise ValueError(
+                f"chunks must be two positive integers, (rows, columns), got {chunks!r}."
+            )
         return min(int(chunks[0]), height), min(int(chunks[1]), width)
     rows, cols = min(stored[0], height), min(stored[1], width)
     pixel = n_bands * dtype.itemsize
@@ -148,8 +152,8 @@ def given_wavelengths(values: Any, n_bands: int) -> Floats:
         found = np.linspace(ends[0], ends[1], n_bands)
     if found is None or not np.isfinite(found).all():
         raise ValueError(
-            f"wavelengths holds {np.size(values)} values; expected {n_bands} positive numbers in "
-            "nm or micrometers, one for each stored band, or two: of the first and the last."
+            f"wavelengths must be {n_bands} positive numbers in nm or micrometers, one for each "
+            f"stored band, or two: of the first and the last band, got {np.size(values)} values."
         )
     return found
 
@@ -347,7 +351,7 @@ def meaning_of(
     if (scale == 1).all() and (offset == 0).all():
         return Meaning(meant, None, None, low, high)
     if dtype.kind == "b":
-        raise ValueError(f"{title} stores truth values with a scale_factor; expected numbers.")
+        raise ValueError(f"{title} must contain numbers if it has a scale_factor, got dtype bool.")
     return Meaning(meant, scale, offset, low, high)
 
 
@@ -363,8 +367,8 @@ def _per_band(
         found = np.empty((0,))
     if found.shape not in ((1,), (n_bands,)) or not np.isfinite(found).all():
         raise ValueError(
-            f"{title} has {name} = {value!r}; expected a finite number, or one for each of the "
-            f"{n_bands} bands."
+            f"{title} must have a finite {name}, or one for each of the {n_bands} bands, "
+            f"got {value!r}."
         )
     return found
 
@@ -378,12 +382,12 @@ def _range(
         parts = both.replace(",", " ").split() if isinstance(both, str) else both
         parts = np.atleast_1d(np.asarray(parts)).tolist()
         if len(parts) != 2:
-            raise ValueError(f"{title} has valid_range = {both!r}; expected two numbers.")
+            raise ValueError(f"{title} must have a valid_range of two numbers, got {both!r}.")
         ends = parts[0], parts[1]
     low, high = (None if end is None else decode_fill_value(end, dtype) for end in ends)
     if low is not None and high is not None and low > high:
         raise ValueError(
-            f"{title} has a valid range from {low} to {high}; expected the smaller one first."
+            f"{title} must have a valid range with the smaller number first, got {low} to {high}."
         )
     return low, high
 
@@ -404,7 +408,7 @@ def nodata_values(
     elif nodata is None:
         values = []
     elif isinstance(nodata, str):
-        raise ValueError(f"nodata={nodata!r}; expected a number, None or 'auto'.")
+        raise ValueError(f"nodata must be a number, None or 'auto', got {nodata!r}.")
     else:
         values = [nodata]
     return tuple(dict.fromkeys(value for value in values if _can_hold(dtype, value)))
@@ -424,8 +428,8 @@ def with_nodata_of_bands(
         values = []
     if len(values) != n_bands:
         raise ValueError(
-            f"nodata={nodata!r}; expected one number, or a number or None for each of {n_bands} "
-            "bands."
+            f"nodata must be one number, or a number or None for each of {n_bands} bands, got "
+            f"{nodata!r}."
         )
     out = {name: value for name, value in attributes.items() if name not in NODATA_ATTRIBUTES}
     return {**out, NODATA_OF_BANDS: values}

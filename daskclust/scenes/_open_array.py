@@ -336,11 +336,11 @@ def joined(
             "store is STORE/NAME."
         )
         raise ValueError(
-            f"{first.title} has shape {array.shape}; expected three dimensions, y, x and "
-            f"band, none of them empty.{of_vectors if array.ndim == 2 else ''}"
+            f"{first.title} must have three dimensions, y, x and band, none of them empty, got "
+            f"shape {array.shape}.{of_vectors if array.ndim == 2 else ''}"
         )
     if array.dtype.kind not in "iufb":
-        raise ValueError(f"{first.title} has dtype {array.dtype}; expected numbers.")
+        raise ValueError(f"{first.title} must contain numbers, got dtype {array.dtype}.")
     good = [one.values for one in map(first.find, GOOD) if one is not None and one.values.ndim == 1]
     if good and BAD_BANDS not in attributes and good[0].size in array.shape:
         attributes[BAD_BANDS] = (values_of(good[0]) == 0).tolist()
@@ -426,8 +426,8 @@ def _check_alike(parts: Mapping[str, Described]) -> None:
                 )
     if first.values.ndim != 2 and first.names != ("band", "y", "x"):
         raise ValueError(
-            f"variable= names {len(parts)} variables of shape {first.values.shape}; expected one "
-            "cube, or several images (y, x)."
+            "variable must name one cube, or several images (y, x), got "
+            f"{len(parts)} variables of shape {first.values.shape}."
         )
 
 
@@ -469,8 +469,8 @@ def _attributes_of_all(parts: Mapping[str, Described]) -> dict[str, Any]:
         if key not in found and any(key in each for each in attributes):
             stated = {name: part.attributes.get(key) for name, part in parts.items()}
             raise ValueError(
-                f"The bands state different {key} ({stated}); expected one for all. Mask them "
-                "with xarray first, and pass the Dataset."
+                f"The bands must have the same {key}, got {stated}. Mask them with xarray first, "
+                "and pass the Dataset."
             )
     found[BAND_NAMES] = [
         name
@@ -492,7 +492,7 @@ def _stacked(
     inner = [axis for axis, role in enumerate(roles) if role == "band"]
     if sorted(map(str, roles)) != ["band", "band", "x", "y"]:
         raise ValueError(
-            f"{title} has the dimensions {names}; expected y, x, and two of time and band. Pass "
+            f"{title} must have the dimensions y, x, and two of time and band, got {names}. Pass "
             "their roles in stored order as dims=."
         )
     y, x = roles.index("y"), roles.index("x")
@@ -569,7 +569,7 @@ def open_image(
     nearest = "" if name in ("mask", "scales") else f" {_RESAMPLE}"
     if opened.values.shape != shape:
         raise ValueError(
-            f"{name} has shape {opened.values.shape}; expected the image's {shape}.{nearest}"
+            f"{name} must have the shape of the image, {shape}, got {opened.values.shape}.{nearest}"
         )
     # An image without a position is assumed to have the position of the cube.
     found = [] if opened.place is NOWHERE else place.differences(opened.place)
@@ -651,7 +651,7 @@ def _filled(values: Any, *, fill: Any) -> NDArray[Any]:
         return np.ma.filled(values, fill)
     plain = np.where(np.ma.getmaskarray(values), 0, np.ma.getdata(values))
     if plain.dtype == np.uint64 and plain.size and plain.max() > np.iinfo(np.int64).max:
-        raise ValueError(f"label_map holds {plain.max()}; expected labels below 2**63.")
+        raise ValueError(f"label_map must contain labels below 2**63, got {plain.max()}.")
     return np.where(np.ma.getmaskarray(values), fill, plain.astype(np.int64))
 
 
@@ -700,8 +700,8 @@ def _of_labels(name: str, item: Described) -> Image:
                 item = replace(item, attributes={**item.attributes, "missing_value": own[good[0]]})
         if band is not None and values.shape[band] > 1:
             raise ValueError(
-                f"{name} has {values.shape[band]} bands; expected one, of labels. Select a "
-                "band, for example with gdal_translate -b 1."
+                f"{name} must have one band, of labels, got {values.shape[band]}. Select a band, "
+                "for example with gdal_translate -b 1."
             )
         single = [at for at, size in enumerate(values.shape) if size == 1]
         gone = single if band not in single else [band]

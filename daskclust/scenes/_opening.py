@@ -66,7 +66,7 @@ def _find_mask(
     values = open_image("mask", mask, shape, place=place, variable=variable).values
     if values.dtype != bool:
         raise ValueError(
-            f"mask has dtype {values.dtype}; expected bool, True where a pixel is excluded."
+            f"mask must be bool, True where a pixel is excluded, got dtype {values.dtype}."
         )
     return None, values
 
@@ -80,19 +80,19 @@ def without_clouds(
     """
     if sorted(map(str, map(_metadata.role_of, clouds.names or ()))) != ["band", "x", "y"]:
         raise ValueError(
-            f"mask has the dimensions {clouds.names}; expected time, y and x. Rename them."
+            f"mask must have the dimensions time, y and x, got {clouds.names}. Rename them."
         )
     axes, names = _metadata.find_dimensions(clouds.names, "mask", clouds.array.shape)
     image, mask = as_lazy(array).transpose(order), as_lazy(clouds.array).transpose(axes)
     if mask.dtype != bool:
         raise ValueError(
-            f"mask has dtype {mask.dtype}; expected bool, True where a pixel is under clouds."
+            f"mask must be bool, True where a pixel is under clouds, got dtype {mask.dtype}."
         )
     dates, bands = mask.shape[2], image.shape[2]
     if mask.shape[:2] != image.shape[:2] or bands % dates:
         raise ValueError(
-            f"mask has shape {mask.shape} as (y, x, date), the cube {image.shape} as (y, x, band); "
-            "expected the same pixels, and a whole number of bands for each date."
+            "mask must have the pixels of the cube, and the cube the same number of bands for each "
+            f"date, got shape {mask.shape} as (y, x, date) for {image.shape} as (y, x, band)."
         )
     differences = place.differences(clouds.place(names))
     if differences:
@@ -131,11 +131,13 @@ def chosen_quantization(
         )
     if quantization in ("alphaearth", "tessera") and dtype != np.int8:
         raise ValueError(
-            f"quantization={quantization!r}, but the cube is of dtype {dtype}; expected the codes "
-            "as they are stored, int8. Use quantization=None for values."
+            "The cube must contain the stored codes, of dtype int8, with "
+            f"quantization={quantization!r}, got dtype {dtype}. Use quantization=None for values."
         )
     if quantization == "alphaearth" and n_bands != len(_BANDS):
-        raise ValueError(f"The cube has {n_bands} bands; expected the 64 of 'alphaearth'.")
+        raise ValueError(
+            f"The cube must have the {len(_BANDS)} bands of 'alphaearth', got {n_bands}."
+        )
     if quantization != "auto":
         return None if quantization is None else str(quantization)
     if dtype != np.int8:
@@ -166,8 +168,8 @@ def with_scales(
     factors = as_lazy(found.values)
     if factors.dtype.kind != "f":
         raise ValueError(
-            f"scales has dtype {factors.dtype}; expected floats, one a pixel, by which its codes "
-            "are multiplied."
+            "scales must contain floats, one per pixel, by which its codes are multiplied, got "
+            f"dtype {factors.dtype}."
         )
     factors = factors.rechunk(codes.chunks[:2])[:, :, None]
     return da.map_blocks(
@@ -185,8 +187,8 @@ def _times(codes: Array, factors: Array, no_data: tuple[float, ...]) -> Array:
     wrong = factors[(factors < 0) | np.isinf(factors)]
     if wrong.size:
         raise ValueError(
-            f"scales holds {wrong[0]:g} ({wrong.size} such pixels in a block); expected finite "
-            "numbers of 0 or more, by which codes are multiplied, and NaN for missing values."
+            "scales must contain finite numbers >= 0, by which codes are multiplied, and NaN for "
+            f"missing values, got {wrong[0]:g} ({wrong.size} such pixels in a block)."
         )
     out = codes.astype(np.float32) * factors.astype(np.float32)
     if no_data:
@@ -348,7 +350,9 @@ def open_cube(
             )
     check_choice(incomplete, "incomplete", ("mask", "keep"))
     if not 0 <= min_observed <= 1:
-        raise ValueError(f"min_observed={min_observed!r}; expected a share of the bands, 0 to 1.")
+        raise ValueError(
+            f"min_observed must be a fraction of the bands from 0 to 1, got {min_observed!r}."
+        )
     found = find_cube(store, variable, dims)
     array = found.array
     order, names = _metadata.find_dimensions(found.names, found.title, array.shape)
@@ -358,8 +362,8 @@ def open_cube(
     is_pair = isinstance(mask, tuple) and len(mask) == 2 and isinstance(mask[1], str)
     if not is_pair and isinstance(mask, list | tuple) and str in map(type, mask):
         raise ValueError(
-            f"mask is a {type(mask).__name__} of {len(mask)} with text in it; expected an array, a "
-            "path, or a pair (array or path, name of its variable or kind)."
+            "mask must be an array, a path, or a pair (array or path, name of its variable or "
+            f"kind), got a {type(mask).__name__} of {len(mask)} items with text."
         )
     mask, name = mask if is_pair else (mask, None)
     if mask is not None:
@@ -376,8 +380,8 @@ def open_cube(
     if coded == "tessera":
         if _metadata.nodata_of_bands(attributes, array.dtype, nodata_value):
             raise ValueError(
-                "The bands state different nodata values; expected one for all with scales=. Pass "
-                "it as nodata=."
+                "The bands must have the same nodata value with scales=, got different values. "
+                "Pass one value as nodata=."
             )
         codes = _metadata.nodata_values(attributes, array.dtype, nodata_value)
         array, order = with_scales(array, order, scales, place, codes), (0, 1, 2)
@@ -441,16 +445,16 @@ def _fixed_scaling(scale: Any, source: CubeSource, dtype: np.dtype[Any]) -> Scal
         mean, std = (np.asarray(part, dtype=np.float64) for part in parts)
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"scale={scale!r}; expected 'none', 'standard', 'unit', 'angle', 'whitened' or a pair "
-            "(mean, std)."
+            "scale must be 'none', 'standard', 'unit', 'angle', 'whitened' or a pair (mean, std), "
+            f"got {scale!r}."
         ) from error
     without_mask(parts[0], "The mean in scale")
     without_mask(parts[1], "The standard deviation in scale")
     expected = (source.n_bands,)
     if mean.shape != expected or std.shape != expected:
         raise ValueError(
-            f"scale has shapes {mean.shape} and {std.shape}; expected {expected} twice, one value "
-            "for each band kept."
+            f"scale must be a pair (mean, std) of arrays of shape {expected}, one value per band, "
+            f"got shapes {mean.shape} and {std.shape}."
         )
     if not (np.isfinite(mean).all() and np.isfinite(std).all() and (std > 0).all()):
         raise ValueError("scale holds values that are not finite, or standard deviations of 0.")

@@ -220,7 +220,9 @@ def columns_of(values: Any, names: Sequence[str] | None) -> list[Any]:
     values = values.astype(np.float64 if values.dtype == np.float64 else np.float32)
     columns = [values] if values.ndim == 1 else [values[:, k] for k in range(values.shape[1])]
     if names is not None and len(names) != len(columns):
-        raise ValueError(f"Got {len(names)} names for {len(columns)} bands; expected one each.")
+        raise ValueError(
+            f"names must have one name for each of the {len(columns)} bands, got {len(names)}."
+        )
     return columns
 
 
@@ -364,7 +366,7 @@ def _labels_in(labels: Ints, limit: int, dtype: np.dtype[Any]) -> list[int]:
     low, high = int(labels.min()), int(labels.max())
     if low < -1 or high > limit:
         raise ValueError(
-            f"Labels run from {low} to {high}; expected -1 to {limit} ({dtype}). For more clusters "
+            f"Labels must be from -1 to {limit} ({dtype}), got {low} to {high}. For more clusters "
             "pass n_clusters= to write_labels."
         )
     codes, places = places_of_codes(labels)

@@ -198,7 +198,7 @@ class _Rule:
 
 def _rule_of(grid: PixelGrid) -> _Rule:
     if grid.crs is None or grid.transform == IDENTITY:
-        return _Rule("the map does not say where it lies: no areas")
+        return _Rule("no areas: the map has no coordinate system or transform")
     with needs_extra("An area in square meters"):
         import pyproj  # noqa: F401
     crs = _crs(grid.crs)

@@ -188,11 +188,11 @@ def _range(part: str) -> BandRange:
         low: float = int(first)
         high: float = int(last)
         if high >= _MOST_BANDS:
-            raise ValueError(f"{part!r}: no cube has {_MOST_BANDS} bands")
+            raise ValueError(f"a band number must be below {_MOST_BANDS}, got {part!r}")
     else:
         low, high = _nm(first, unit), _nm(last, last_unit)
     if high < low:
-        raise ValueError(f"{part!r} ends before it begins; expected as in 3-7")
+        raise ValueError(f"a range of bands must begin with its lower end, as in 3-7, got {part!r}")
     return BandRange(low, high, unit is not None)
 
 
@@ -233,18 +233,21 @@ def kept_bands(
         bad = np.asarray(without_mask(bad_bands, "bad_bands"))
         if bad.dtype == bool:
             if bad.shape != (n_bands,):
-                raise ValueError(f"bad_bands has shape {bad.shape}; expected ({n_bands},).")
+                raise ValueError(
+                    f"bad_bands must have shape ({n_bands},) if it is boolean, got {bad.shape}."
+                )
             keep = ~bad
         elif bad.size:
             if bad.dtype.kind not in "iu" or bad.min() < -n_bands or bad.max() >= n_bands:
                 raise ValueError(
-                    f"bad_bands={bad_bands!r}; expected booleans or band numbers below {n_bands}."
+                    f"bad_bands must be booleans or band numbers below {n_bands}, got "
+                    f"{bad_bands!r}."
                 )
             if len(np.unique(bad)) < bad.size:
                 # Flags of 0 and 1 would be taken for the bands 0 and 1.
                 raise ValueError(
-                    f"bad_bands={bad_bands!r}; expected each band number once, or booleans, one a "
-                    "band, True where it is bad."
+                    "bad_bands must contain each band number once, or booleans, one per band, True "
+                    f"where the band is bad, got {bad_bands!r}."
                 )
             keep[bad] = False
     if not keep.any():
@@ -262,7 +265,7 @@ def chosen_bands(bands: ArrayLike, n_bands: int) -> NDArray[np.intp] | None:
         or (np.diff(found.astype(np.int64), prepend=-1, append=n_bands) <= 0).any()
     ):
         raise ValueError(
-            f"bands={bands!r}; expected ascending band numbers from 0 to {n_bands - 1}."
+            f"bands must be ascending band numbers from 0 to {n_bands - 1}, got {bands!r}."
         )
     return None if len(found) == n_bands else found.astype(np.intp)
 
@@ -271,7 +274,7 @@ def _members(item: BandRange, n_bands: int, wavelengths: Floats | None) -> NDArr
     if not item.by_wavelength:
         if item.last >= n_bands:
             raise ValueError(
-                f"bad_bands names the band {item.last}; expected band numbers below {n_bands}."
+                f"bad_bands must contain band numbers below {n_bands}, got {item.last}."
             )
         return np.arange(int(item.first), int(item.last) + 1)
     shown = f"{item.first:g}nm-{item.last:g}nm"

@@ -57,8 +57,8 @@ def _whole(values: Array, name: str, none: Floats) -> Ints:
     wrong = (found != np.floor(found)) | (np.abs(found) >= 2.0**63)
     if wrong.any():
         raise ValueError(
-            f"{name} has dtype {values.dtype} and holds {found[wrong][0]}; expected whole numbers, "
-            "and NaN where no class is known. Make codes of it, or give a map of labels."
+            f"{name} must contain whole numbers, and NaN where no class is known, got dtype "
+            f"{values.dtype} with {found[wrong][0]}. Convert it to codes, or pass a map of labels."
         )
     return np.where(missing, _MISSING, found.astype(np.int64))
 
@@ -139,7 +139,7 @@ def _pick(
 ) -> NDArray[Any]:
     """Look up every pixel of one block in its window of the map."""
     if part.dtype == np.uint64 and part.max(initial=0) > np.iinfo(np.int64).max:
-        raise ValueError(f"The map holds {part.max()}; expected labels below 2**63.")
+        raise ValueError(f"The map must contain labels below 2**63, got {part.max()}.")
     top, bottom, left, right = block
     y, x = np.mgrid[top:bottom, left:right]
     rows, columns = _places(y.ravel() + 0.5, x.ravel() + 0.5, grid, own)
@@ -295,9 +295,9 @@ def _joined(*parts: Ints, names: list[str], texts: dict[int, str], block_info: A
             )
             (top, _), (left, _) = block_info[0]["array-location"]
             raise ValueError(
-                f"The pixel (row {top + line}, column {left + column}) is {first!r} in "
-                f"{names[owner[line, column]]} and {second!r} in {names[number]}; expected one "
-                "class a pixel. Correct one of the sources."
+                f"Each pixel must have one class, got for the pixel (row {top + line}, column "
+                f"{left + column}) {first!r} in {names[owner[line, column]]} and {second!r} in "
+                f"{names[number]}. Correct one of the sources."
             )
         fresh = (out == _NONE) & (part != _NONE)
         out[fresh], owner[fresh] = part[fresh], number

@@ -79,8 +79,8 @@ class LabelMap:
         values, nodata = found.values, (*nodata, *found.nodata)
         if values.ndim != 2 or values.dtype.kind not in "iub":
             raise ValueError(
-                f"The {title} has shape {values.shape} and dtype {values.dtype}; expected integer "
-                "codes of shape (y, x)."
+                f"The {title} must contain integer codes of shape (y, x), got shape {values.shape} "
+                f"and dtype {values.dtype}."
             )
         lazy = values if isinstance(values, da.Array) else da.from_array(values)
         self.values = signed_codes(lazy, tuple(int(value) for value in nodata))
@@ -327,7 +327,7 @@ def _codes(block: NDArray[Any], *, nodata: tuple[int, ...], to: np.dtype[Any]) -
         none |= block == value
     codes = np.where(none, 0, block) if none.any() else block
     if codes.dtype == np.uint64 and codes.size and codes.max() > np.iinfo(np.int64).max:
-        raise ValueError(f"The label map holds {codes.max()}; expected codes below 2**63.")
+        raise ValueError(f"The label map must contain codes below 2**63, got {codes.max()}.")
     codes = codes.astype(to)
     codes[none] = -1
     return codes
@@ -471,8 +471,9 @@ def compare_maps(
     news = sorted({*new.names, *theirs[theirs >= 0].tolist()})
     if len(olds) * len(news) > _MOST_PAIRS:
         raise ValueError(
-            f"{len(olds)} old and {len(news)} new classes are more than {_MOST_PAIRS} pairs to "
-            "compare; expected maps of classes, not of segments."
+            f"The maps must have at most {_MOST_PAIRS} pairs of an old and a new class, got "
+            f"{len(olds)} old and {len(news)} new classes. Compare maps of classes, not of "
+            "segments."
         )
     counts = np.zeros((len(olds), len(news)), np.int64)
     at = np.searchsorted(olds, mine[both]), np.searchsorted(news, theirs[both])
@@ -520,7 +521,7 @@ def compare_maps(
 def _pair(old: NDArray[Any], new: NDArray[Any]) -> Ints:
     for values in (old, new):
         if values.size and values.max() >= _BASE - 1:
-            raise ValueError(f"A map holds {values.max()}; expected codes below {_BASE - 1}.")
+            raise ValueError(f"A map must contain codes below {_BASE - 1}, got {values.max()}.")
     pairs = (old.astype(np.int64) + 1) * _BASE + (new.astype(np.int64) + 1)
     return np.where(pairs == 0, -1, pairs)
 

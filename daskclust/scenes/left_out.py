@@ -232,8 +232,8 @@ def _block_rows_of(
         return one_object((np.empty((2, 0), dtype=np.int64), ()))
     if labels.dtype == np.uint64 and labels[labeled].max() > np.iinfo(np.int64).max:
         raise ValueError(
-            f"label_map holds {labels[labeled].max()}; expected labels up to "
-            f"{np.iinfo(np.int64).max}. Name it as unlabeled, or renumber the classes."
+            f"label_map must contain labels up to {np.iinfo(np.int64).max}, got "
+            f"{labels[labeled].max()}. Name it as unlabeled, or renumber the classes."
         )
     valid = block_valid(source, number, excluded)
     wanted = labeled & valid & (not only_counts)
@@ -262,7 +262,7 @@ def as_mask(name: str, image: Any) -> Any:
     if values.dtype == bool:
         return values
     if values.dtype.kind not in "iu":
-        raise ValueError(f"{name} has dtype {values.dtype}; expected bool, or 0 and 1.")
+        raise ValueError(f"{name} must be bool, or 0 and 1, got dtype {values.dtype}.")
     return da.asarray(values).map_blocks(
         _mask_block, argument=name, nodata=image.nodata, dtype=bool, meta=np.empty((0, 0), bool)
     )
@@ -274,7 +274,7 @@ def _mask_block(values: Array, *, argument: str, nodata: tuple[int, ...]) -> Boo
     wrong = ~(found | np.isin(values, known))
     if wrong.any():
         raise ValueError(
-            f"{argument} holds the value {values[wrong][0]}; expected booleans, or 0 and 1, which "
-            "excludes a pixel."
+            f"{argument} must contain booleans, or 0 and 1, which excludes a pixel, got "
+            f"{values[wrong][0]}."
         )
     return np.asarray(found)

@@ -58,8 +58,8 @@ def _bands_to_draw(
     numbers = [int(bands)] if isinstance(bands, int | np.integer) else [int(b) for b in bands]
     if len(numbers) not in (1, 3) or not all(0 <= number < n_stored for number in numbers):
         raise ValueError(
-            f"bands={bands!r}; expected one number or three (red, green, blue) from 0 to "
-            f"{n_stored - 1}."
+            "bands must be one number or three (red, green, blue) from 0 to "
+            f"{n_stored - 1}, got {bands!r}."
         )
     return numbers
 

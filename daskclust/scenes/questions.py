@@ -44,8 +44,8 @@ def questions_of(cube: Cube, rows: Ints) -> Questions:
     rows = np.asarray(rows, np.int64)
     if len(rows) and not 0 <= rows.min() <= rows.max() < cube.n_valid:
         raise ValueError(
-            f"Rows {rows.min()} to {rows.max()} are requested; expected numbers in "
-            f"[0, {cube.n_valid}), the valid pixels."
+            f"rows must be in [0, {cube.n_valid}), the valid pixels, got {rows.min()} to "
+            f"{rows.max()}."
         )
     places, spectra = cube.find_pixels(rows)
     lines, columns = np.divmod(places, cube.shape[1])

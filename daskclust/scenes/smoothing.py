@@ -58,13 +58,13 @@ def smooth(
     """Smooth labels where neighboring spectra are alike, and sieve regions; see ``Cube.smooth``."""
     is_number = isinstance(strength, int | float | np.integer | np.floating)
     if not (is_number and 0 <= strength < math.inf):
-        raise ValueError(f"strength={strength!r}; expected a finite number from 0 on.")
+        raise ValueError(f"strength must be a finite number >= 0, got {strength!r}.")
     is_whole = isinstance(min_pixels, int | np.integer) and not isinstance(min_pixels, bool)
     if not is_whole or min_pixels < 0:
-        raise ValueError(f"min_pixels={min_pixels!r}; expected an integer from 0 on.")
+        raise ValueError(f"min_pixels must be an integer >= 0, got {min_pixels!r}.")
     given = align(labels, counted.counts)
     if given.dtype.kind not in "biuOUST":
-        raise ValueError(f"labels have dtype {given.dtype}; expected integers, or text.")
+        raise ValueError(f"labels must be integers or text, got dtype {given.dtype}.")
     if proba is not None:
         # Looked at even where the strength is 0: a mistake is one in both cases.
         proba = _checked(proba, counted.counts)
@@ -104,22 +104,23 @@ def _checked(proba: Any, counts: tuple[int, ...]) -> da.Array:
         proba = np.asarray(proba)
     if proba.ndim != 2 or proba.dtype.kind != "f" or not proba.shape[1]:
         raise ValueError(
-            f"proba has shape {proba.shape} and dtype {proba.dtype}; expected floats of shape "
-            "(n_valid, k), such as model.predict_proba(cube)."
+            "proba must contain floats of shape (n_valid, k), such as model.predict_proba(cube), "
+            f"got shape {proba.shape} and dtype {proba.dtype}."
         )
     lazy = seen_alike(proba) if isinstance(proba, da.Array) else da.from_array(proba)
     known = not any(math.isnan(size) for size in lazy.chunks[0])
     if known and lazy.shape[0] != sum(counts):
         raise ValueError(
-            f"proba has {lazy.shape[0]} rows for {sum(counts)} valid pixels; expected one for "
-            "each row of samples."
+            "proba must have one row for each row of samples, got "
+            f"{lazy.shape[0]} rows for {sum(counts)} valid pixels."
         )
     if known:
         return lazy.rechunk((tuple(counts), -1))
     if lazy.numblocks != (len(counts), 1):
         raise ValueError(
-            f"proba has {lazy.numblocks} blocks of unknown length, the cube has {len(counts)}; "
-            "compute it from this cube's samples, or call proba.compute_chunk_sizes() first."
+            "proba must have one block for each block of the cube if its length is unknown, got "
+            f"{lazy.numblocks} blocks for {len(counts)}. Compute it from the samples of this cube, "
+            "or call proba.compute_chunk_sizes() first."
         )
     return lazy
 
@@ -307,7 +308,7 @@ def _signed(dtype: np.dtype[Any]) -> np.dtype[Any]:
 def _spread_codes(source: CubeSource, number: int, excluded: Bools | None, labels: Array) -> Ints:
     plain = np.ma.filled(labels.astype(_signed(labels.dtype)), NONE)
     if len(plain) and int(plain.min()) < NONE:
-        raise ValueError(f"labels hold {plain.min()}; expected -1 (none) and numbers from 0 on.")
+        raise ValueError(f"labels must be >= 0, or -1 for no class, got {plain.min()}.")
     return expand_block(source, number, excluded, plain, fill_value=MASKED)
 
 

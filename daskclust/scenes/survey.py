@@ -50,8 +50,8 @@ def warn_of_empty_bands(source: CubeSource, present: Bools, *, must_have_data: b
     text = as_ranges(kept[~present])
     if must_have_data:
         raise ValueError(
-            f"Bands {text} hold no data in any pixel, but bands= asks for them; expected "
-            "data in every band that a model was fitted to. Fit the model without them."
+            "bands= must name bands with data, because a model was fitted to every band, got the "
+            f"bands {text} without data in any pixel. Fit the model without them."
         )
     warn(
         f"Bands {text} hold no data in any pixel and are left out: {int(present.sum())} of "

@@ -435,7 +435,9 @@ def test_sparse_kmeans(case: Case, k: int, s: Any) -> None:
 )
 def test_dp_means(case: Case, delta: Any, hint: int, most: Any) -> None:
     compare(
-        lambda: dc.DPMeans(delta, n_clusters_hint=hint, max_clusters=most, max_iter=8),
+        lambda: dc.DPMeans(
+            delta, n_clusters_hint=hint, max_clusters=most, max_iter=8, random_state=0
+        ),
         case,
         k_of,
         predicts=False,

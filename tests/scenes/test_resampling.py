@@ -63,7 +63,7 @@ def test_by_hand(tmp_path: Path) -> None:
     image[rows] = found
     # Rows are pixels in the order of the blocks.
     assert_array_equal(cube.to_map(image).compute(), np.where(expected == 0, -1, expected))
-    with pytest.raises(ValueError, match=r"shape \(2, 2\); .* resample=True .*--resample-labels"):
+    with pytest.raises(ValueError, match=r"got \(2, 2\)\. .* resample=True .*--resample-labels"):
         cube.rows_of(path)
 
 

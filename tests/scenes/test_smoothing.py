@@ -152,7 +152,7 @@ def test_mistakes_are_told() -> None:
     ):
         with pytest.raises(ValueError, match=next(iter(options))):
             cube.smooth(labels, rows, **options)
-    with pytest.raises(ValueError, match="proba has"):
+    with pytest.raises(ValueError, match="proba must have"):
         cube.smooth(labels, rows[:-1])
     with pytest.raises(ValueError, match="dtype"):
         cube.smooth(labels.astype(float), rows)

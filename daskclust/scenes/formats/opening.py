@@ -169,8 +169,8 @@ def open_file(path: str | os.PathLike[str]) -> Any:
         return open_netcdf(name, classic=kind == "netcdf3")
     if kind in ("table", "vector"):
         raise ValueError(
-            f"{redact(name)!r} is a {kind} file, no image; expected Zarr, NetCDF, GeoTIFF, "
-            "ENVI or .npy."
+            "The image must be in Zarr, NetCDF, GeoTIFF, ENVI or .npy format, got the "
+            f"{kind} file {redact(name)!r}."
         )
     return open_raster(name)
 

@@ -119,8 +119,8 @@ def envi_data_file(header: Path) -> Path:
         if found.is_file():
             return found
     raise FileNotFoundError(
-        f"The data file of the ENVI header {str(header)!r} is missing; expected {stem.name!r}, "
-        f"alone or with one of the endings {', '.join(_ENVI_DATA[1:])}."
+        f"The ENVI header {str(header)!r} must have a data file next to it, {stem.name!r} alone "
+        f"or with one of the endings {', '.join(_ENVI_DATA[1:])}, got none."
     )
 
 
@@ -140,8 +140,8 @@ def zipped_image(name: str) -> str | None:
         return images[0]
     shown = ", ".join(members[:4]) + (", ..." if len(members) > 4 else "")
     raise ValueError(
-        f"{name!r} holds {len(images)} images and no Zarr store ({shown}); expected a Zarr store "
-        f"or one file {' or '.join(_ZIPPED)}. Unpack it first."
+        f"{name!r} must contain a Zarr store or one file {' or '.join(_ZIPPED)}, got "
+        f"{len(images)} images and no Zarr store ({shown}). Unpack it first."
     )
 
 
@@ -259,13 +259,13 @@ def _open(name: str, shown: str) -> Described:
         with rasterio.open(name) as file:
             if file.count == 0 and file.subdatasets:
                 raise ValueError(
-                    f"{shown!r} holds {len(file.subdatasets)} images below its top level; "
-                    f"expected bands. Open an image, such as {redact(file.subdatasets[0])!r}."
+                    f"{shown!r} must have bands at its top level, got {len(file.subdatasets)} "
+                    f"images below it. Open one of them, such as {redact(file.subdatasets[0])!r}."
                 )
             if file.dtypes and len(set(file.dtypes)) > 1:
                 raise ValueError(
-                    f"The bands of {shown!r} have different types ({sorted(set(file.dtypes))}); "
-                    "expected one. Convert them with gdal_translate -ot."
+                    f"The bands of {shown!r} must have one data type, got "
+                    f"{sorted(set(file.dtypes))}. Convert them with gdal_translate -ot."
                 )
             attributes = _attributes(file)
             centers = _centers(file)

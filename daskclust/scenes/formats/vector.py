@@ -68,8 +68,8 @@ def check_codes(codes: Iterable[int]) -> None:
     largest = max(codes, default=-1)
     if largest > _LARGEST:
         raise ValueError(
-            f"A class has the code {largest}; expected up to {_LARGEST}, the largest that a label "
-            "map holds. Renumber the classes."
+            f"Codes of classes must be at most {_LARGEST}, the largest in a label map, got "
+            f"{largest}. Renumber the classes."
         )
 
 
@@ -77,7 +77,7 @@ def no_codes(name: str, dtype: Any) -> ValueError:
     """Return the error of an image of labels that holds no codes.
 
     >>> str(no_codes("label_map", np.dtype("<f4")))  # doctest: +ELLIPSIS
-    'label_map has dtype float32; expected integers or booleans. Make codes of it by ...'
+    'label_map must contain integers or booleans, got dtype float32. Make codes of it by ...'
     """
     if np.dtype(dtype).kind == "f":
         remedy = "Make codes of it by astype(int), with -1 where no class is known."
@@ -87,7 +87,7 @@ def no_codes(name: str, dtype: Any) -> ValueError:
             "where no class is known; or give the text of the rows that have a class, as "
             "y=(rows, labels)."
         )
-    return ValueError(f"{name} has dtype {dtype}; expected integers or booleans. {remedy}")
+    return ValueError(f"{name} must contain integers or booleans, got dtype {dtype}. {remedy}")
 
 
 def class_column_of(columns: Sequence[str], wanted: str | None, source: str) -> str:
@@ -130,26 +130,23 @@ def read_classes(values: Any, source: str) -> Classes:
     known = np.array([_is_class(item) for item in items], dtype=bool)
     codes = np.full(len(items), -1, dtype=np.int64)
     if not known.any():
-        raise ValueError(f"{source} has no item with a class; expected at least one.")
+        raise ValueError(f"{source} must have at least one item with a class, got none.")
     present = items[known].tolist()
     numbers = [_whole_number(item) for item in present]
     if None not in numbers:
         codes[known] = np.array(numbers, np.int64)
         if (codes < -1).any():
             raise ValueError(
-                f"{source} has the class {codes.min()}; expected codes from 0 on, or -1 for no "
-                "class."
+                f"Classes of {source} must be codes >= 0, or -1 for no class, got {codes.min()}."
             )
         return Classes(codes, None)
     is_text = {isinstance(item, str) for item in present}
     if len(is_text) == 2:
-        raise ValueError(
-            f"{source} mixes numbers and text as classes; expected only numbers or only text."
-        )
+        raise ValueError(f"Classes of {source} must be only numbers or only text, got both.")
     if is_text == {False} or all(np.isfinite(_number(item)) for item in present):
         raise ValueError(
-            f"{source} has the class {present[numbers.index(None)]!r}, which is not a whole "
-            "number; expected codes or names."
+            f"Classes of {source} must be whole numbers or names, got "
+            f"{present[numbers.index(None)]!r}."
         )
     names, places = np.unique(np.array(present, dtype=str), return_inverse=True)
     codes[known] = places
@@ -255,16 +252,15 @@ def _read_csv(place: str) -> _Table:
         lines = csv.DictReader(file, restval="", skipinitialspace=True)
         header = [field.strip() for field in lines.fieldnames or []]
         if not header or len(set(header)) < len(header):
-            raise ValueError(f"its header line is {header}; expected different names.")
+            raise ValueError(f"its header line must have different names, got {header}.")
         lines.fieldnames = header
         table: _Table = {key: [] for key in header}
         for row in lines:
             # Fields without a name have the key None.
             if None in row:
                 raise ValueError(
-                    f"line {lines.line_num} has {len(header) + len(row[None])} fields, the header "
-                    f"{len(header)}; expected the same number. Is there a comma at the end of the "
-                    "line?"
+                    f"line {lines.line_num} must have {len(header)} fields, as many as the header, "
+                    f"got {len(header) + len(row[None])}. Is there a comma at the end of the line?"
                 )
             for key in header:
                 table[key].append(row[key])
@@ -308,16 +304,15 @@ def _pixels(table: _Table, grid: PixelGrid, name: str) -> tuple[Ints, Ints, list
         return rows, cols, [row, column, *positions]
     if x is None or y is None:
         raise ValueError(
-            f"{name!r} has the columns {list(table)}; expected row and column, "
-            "or x and y, or lon and lat, and a class."
+            f"{name!r} must have the columns row and column, or x and y, or lon and lat, and a "
+            f"class, got {list(table)}."
         )
     east, north = _numbers(table[x], x, name), _numbers(table[y], y, name)
     if {x.strip().lower(), y.strip().lower()} <= _DEGREES:
         if grid.crs is None:
             raise ValueError(
                 f"{name!r} has degrees ({x}, {y}), and the image states no coordinate system, so "
-                "the pixels are not known. Assign one to the image, or give row and "
-                "column."
+                "the pixels are not known. Assign one to the image, or give row and column."
             )
         east, north = _of_degrees(east, north, grid)
     found = np.nan_to_num(grid.places(east, north), nan=_FAR)
@@ -334,8 +329,8 @@ def _numbers(column: list[Any], key: str, name: str, *, whole: bool = False) -> 
         bad = int(np.flatnonzero(~good)[0])
         said = column[bad]
         raise ValueError(
-            f"{name!r}, line {bad + 2}: {key} is {said!r}; expected a "
-            f"{'whole number' if whole else 'number'}."
+            f"{name!r}, line {bad + 2}: {key} must be a "
+            f"{'whole number' if whole else 'number'}, got {said!r}."
         )
     return found
 
@@ -411,7 +406,7 @@ def read_features(
         columns = dict(zip(meta["fields"].tolist(), fields, strict=True))
         crs, shapes = meta["crs"], shapely.from_wkb([] if geometry is None else geometry)
     if not len(shapes):
-        raise ValueError(f"{shown} has no features; expected polygons or points with a class.")
+        raise ValueError(f"{shown} must have polygons or points with a class, got no features.")
     return crs, shapes, columns
 
 
@@ -459,7 +454,7 @@ def rasterize(
     classes = read_classes(column, shown)
     if classes.codes.max() > np.iinfo(np.int32).max:
         raise ValueError(
-            f"{shown} has the class {classes.codes.max()}; expected codes below 2**31."
+            f"{shown} must have codes of classes below 2**31, got {classes.codes.max()}."
         )
     there = classes.codes != NO_CLASS
     placed, numbers, usable, inside = _on_image(shapes, crs, there, grid, shown)
@@ -576,9 +571,9 @@ def on_grid(shapes: Any, source: str, target: str, shown: str) -> Any:
     span = np.abs(shapely.get_coordinates(shapes)).max(axis=0, initial=0.0)
     if is_in_degrees(source) and (span > _TURN).any():
         raise ValueError(
-            f"{shown} is in {system_name(source)}, in degrees, but its coordinates go up to "
-            f"{span.round(3).tolist()}; expected coordinates of its own system. Assign the right "
-            "one, for example with ogr2ogr -a_srs."
+            f"{shown} must have coordinates in degrees, as {system_name(source)} states, got "
+            f"values up to {span.round(3).tolist()}. Assign the right system, for example with "
+            "ogr2ogr -a_srs."
         )
 
     def moved(xy: Any) -> Any:
@@ -695,8 +690,9 @@ def _burn(
         for row, column in np.argwhere(highest != lowest)[:1].tolist():
             one, other = (int(image[row, column]) for image in (lowest, highest))
             raise ValueError(
-                f"{shown} gives the pixel (row {top + row}, column {left + column}) the classes "
-                f"{names.get(one, one)!r} and {names.get(other, other)!r}; expected one class "
-                "per pixel. Correct the features that overlap there."
+                f"{shown} must give each pixel one class, got {names.get(one, one)!r} and "
+                f"{names.get(other, other)!r} for the pixel (row {top + row}, column "
+                f"{left + column}). "
+                "Correct the features that overlap there."
             )
     return found

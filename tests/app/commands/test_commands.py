@@ -234,7 +234,7 @@ def test_labels_of_another_shape_or_place(run: Any, tmp_path: Path) -> None:
         "fit S --n-clusters 3 --estimator pckmeans --labels small.zarr --output l.zarr"
     )
     assert code == 1
-    assert "shape (3, 3); expected the image's (40, 50)" in err
+    assert "the shape of the image, (40, 50), got (3, 3)" in err
     assert not (tmp_path / "l.zarr").exists()
 
 
@@ -322,11 +322,11 @@ def test_a_dry_run_computes_nothing(run: Any, tmp_path: Path, folder: Path) -> N
     [
         ("--labels none.zarr", "The Zarr store"),
         ("--truth S::none", "No array 'none'"),
-        ("--truth S::wavelength", "expected the image's (40, 50)"),
+        ("--truth S::wavelength", "must have the shape of the image, (40, 50), got (12,)"),
         ("--class-column crop", "--class-column requires --labels or --truth; add the labels"),
         ("--resample-labels", "--resample-labels requires --labels or --truth"),
         ("--mask none.zarr", "The Zarr store"),
-        ("--mask F", "mask has dtype int16; expected bool"),
+        ("--mask F", "mask must be bool, True where a pixel is excluded, got dtype int16"),
         ("--estimator pckmeans --must-link none.csv", "the file 'none.csv' does not exist"),
         ("--output S", "in the same place as the cube"),
         ("--output F --labels F", "in the same place as --labels"),

@@ -180,7 +180,7 @@ def test_wavelengths(run: Callable[..., Any], tmp_path: Path) -> None:
     assert list(json.loads(out)["clusters"][0]["features"]) == ["490 nm", "610 nm"]
     code, _, err = run("explain", "m.zarr", "s.zarr", "--wavelengths", "1,2,3")
     assert code == 1
-    assert "wavelengths holds 3 values; expected 2 positive numbers" in err
+    assert "wavelengths must be 2 positive numbers" in err
     assert run("explain", "m.zarr", "s.zarr", "--wavelengths", "none.txt")[0] == 2
 
 

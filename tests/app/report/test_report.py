@@ -162,7 +162,7 @@ def test_a_masked_truth_is_none(tmp_path: Path) -> None:
         write_report(path, cube=cube, model=model, truth=known)
         pages.append(re.sub(r"Written [^<]* UTC", "", path.read_text()))
     assert pages[0] == pages[1] == pages[2]
-    with pytest.raises(ValueError, match=r"truth has shape"):
+    with pytest.raises(ValueError, match="truth must have the shape"):
         write_report(tmp_path / "3.html", cube=cube, model=model, truth=truth.ravel())
 
 
@@ -338,7 +338,7 @@ def test_a_class_beyond_signed_numbers_is_none_only_if_told() -> None:
     largest = 2**64 - 1
     codes = np.array([[0, largest], [1, 1]], np.uint64)
     assert_array_equal(known_classes(Image(codes), (largest,)).compute(), [[0, -1], [1, 1]])
-    with pytest.raises(ValueError, match=f"holds {largest}; expected codes below"):
+    with pytest.raises(ValueError, match=f"codes below .*, got {largest}"):
         known_classes(Image(codes), (-1,)).compute()
 
 

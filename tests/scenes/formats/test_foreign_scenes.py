@@ -70,7 +70,7 @@ def test_labels_of_two_bands_are_told_so(tmp_path: Path) -> None:
     with write(tmp_path / "l.tif", np.ones((2, 6, 8), np.uint8), **UTM):
         pass
     cube = daskclust.open_cube(np.ones((6, 8, 2)), dims=("y", "x", "band"))
-    with pytest.raises(ValueError, match="has 2 bands; expected one, of labels"):
+    with pytest.raises(ValueError, match="must have one band, of labels, got 2"):
         cube.rows_of(tmp_path / "l.tif")
 
 
@@ -219,7 +219,7 @@ def test_contradictions_and_classes_that_vanish_are_told(tmp_path: Path) -> None
     field = (600_000, 5_199_900, 600_050, 5_200_000)
     overlap = (600_040, 5_199_900, 600_090, 5_200_000)
     path = polygons(tmp_path / "p.geojson", [(field, "wheat"), (overlap, "rye")], system)
-    with pytest.raises(ValueError, match=r"row 0, column 4\) the classes 'rye' and 'wheat'"):
+    with pytest.raises(ValueError, match=r"'rye' and 'wheat' .* \(row 0, column 4\)"):
         cube.rows_of(path)
     # The same class may be said twice, also by three features.
     path = polygons(tmp_path / "p.geojson", [(field, "wheat"), (overlap, "wheat")], system)
@@ -248,7 +248,7 @@ def test_points_are_read_without_guesses(tmp_path: Path) -> None:
     rows, labels = cube.rows_of(tmp_path / "p.csv")
     assert (rows.tolist(), labels.tolist()) == ([1, 2, 4], ["None", "NA", "nan"])
     (tmp_path / "p.csv").write_text("row,column,class\n0,1,2,\n1,2,3,\n")
-    with pytest.raises(ValueError, match="line 2 has 4 fields, the header 3"):
+    with pytest.raises(ValueError, match="line 2 must have 3 fields, as many as the header, got 4"):
         cube.rows_of(tmp_path / "p.csv")
     (tmp_path / "p.csv").write_text("row,column,class\n0,1,3.0\n1,2,7.0\n")
     assert cube.rows_of(tmp_path / "p.csv")[1].tolist() == [3, 7]
@@ -300,5 +300,5 @@ def test_coordinates_that_are_no_degrees_are_told(tmp_path: Path) -> None:
     cube = place(tmp_path, **UTM)
     box = (600_010, 5_199_900, 600_050, 5_199_950)
     path = polygons(tmp_path / "p.geojson", [(box, "wheat")], "urn:ogc:def:crs:XYZ::99")
-    with pytest.raises(ValueError, match="in degrees, but its coordinates go up to"):
+    with pytest.raises(ValueError, match=r"must have coordinates in degrees, .* got values up to"):
         cube.rows_of(path)

@@ -86,7 +86,7 @@ def test_a_geodataframe_labels_pixels() -> None:
 def test_objects_without_a_system_or_features_are_refused() -> None:
     with pytest.raises(ValueError, match="The Collection states no coordinate system"):
         scene().rows_of(Collection(None, (BOX, {"class": 1})))
-    with pytest.raises(ValueError, match="The Polygon has no features"):
+    with pytest.raises(ValueError, match="The Polygon must have polygons or points with a class"):
         scene().rows_of(BOX)
     with pytest.raises(ValueError, match="variable='a', but The Collection has no layers"):
         scene().rows_of(Collection(32632, (BOX, {"class": 1})), variable="a")
