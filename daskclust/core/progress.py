@@ -61,8 +61,14 @@ class Progress:
         self._name, self._rows, self._options = name, rows, options
         self._record, self._speed = {}, ""
         start = self._last = time.perf_counter()
+        compiling: Any = contextlib.nullcontext()
         if self._is_live:
+            # The command line shows its help without an import of Numba.
             from tqdm.auto import tqdm
+
+            from daskclust.core.kernels.compiling import noticing
+
+            compiling = noticing(self._say_compiling)
 
             self._bar = tqdm(
                 desc=f"{name} ...",
@@ -77,7 +83,8 @@ class Progress:
             self.show(f"{name} ...")
         token = _current.set(self)
         try:
-            yield
+            with compiling:
+                yield
         finally:
             _current.reset(token)
             if self._bar is not None:
@@ -87,6 +94,9 @@ class Progress:
         if seconds >= after:
             summary = f"{self._summary()}, " if after else ""
             self.say(f"{name}: {summary}{seconds:.1f} s")
+
+    def _say_compiling(self) -> None:
+        self.say("Compiling kernels, once per machine. Later fits start faster.")
 
     def iteration(self, record: Mapping[str, Any]) -> None:
         """Show a record of a fit's history."""

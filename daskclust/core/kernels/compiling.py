@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import numba.core.event as numba_events
 import numba.experimental.function_type  # noqa: F401  # registers types
 from numba import njit
 from numba.core.entrypoints import init_all
@@ -12,6 +17,44 @@ from numba.core.entrypoints import init_all
 # compilation.  If a second thread looks up a type at that moment, it fails with "dictionary changed
 # size during iteration".  So they are registered here, under the import lock.
 init_all()
+
+#: Seconds of compilation after which :func:`noticing` reports it.
+_DELAY = 2.0
+
+
+class _CompileTime(numba_events.Listener):
+    """Calls `notice` once if the compilations of this process take more than two seconds."""
+
+    def __init__(self, notice: Callable[[], None]) -> None:
+        self._notice: Callable[[], None] | None = notice
+        self._seconds, self._of_thread = 0.0, threading.local()
+
+    def on_start(self, event: Any) -> None:
+        starts = self._of_thread.__dict__.setdefault("starts", [])
+        starts.append(time.perf_counter())
+
+    def on_end(self, event: Any) -> None:
+        starts = self._of_thread.__dict__.get("starts")
+        if not starts:
+            return
+        start = starts.pop()
+        # The time of an outer function contains that of the functions it calls.
+        if not starts:
+            self._seconds += time.perf_counter() - start
+        if self._seconds > _DELAY and self._notice is not None:
+            notice, self._notice = self._notice, None
+            notice()
+
+
+@contextmanager
+def noticing(notice: Callable[[], None]) -> Iterator[None]:
+    """Call `notice` once if kernels are compiled for more than two seconds in this context."""
+    listener = _CompileTime(notice)
+    numba_events.register("numba:compile", listener)
+    try:
+        yield
+    finally:
+        numba_events.unregister("numba:compile", listener)
 
 
 def compiled(*, counted: bool = True, **options: Any) -> Any:

@@ -136,7 +136,10 @@ def _draw_greedily(points, mass, uniforms, positions, n_first):
     costs = np.empty(n_tries)
     # All distances are equal at the start, so there is one draw by mass.
     squared = np.full((n_tiles, WIDTH), np.float32(1.0))
-    potential = mass.sum(axis=1)
+    potential = np.zeros(n_tiles)  # in loops, which compile faster than mass.sum(axis=1)
+    for t in range(n_tiles):
+        for i in range(WIDTH):
+            potential[t] += mass[t, i]
     for count in range(k):
         n_now = n_tries if count >= max(1, n_first) else 1
         for c in range(n_now):
@@ -157,7 +160,9 @@ def _draw_greedily(points, mass, uniforms, positions, n_first):
             for t in range(n_tiles):
                 for c in range(n_now):
                     costs[c] += cost_of_tile(points, t, tries, c, mass, squared, ())
-            best = int(np.argmin(costs))
+            for c in range(1, n_now):
+                if costs[c] < costs[best]:
+                    best = c
         # The distances of the best draw are computed again, because the distances of all draws do
         # not fit the cache.
         for t in range(n_tiles):

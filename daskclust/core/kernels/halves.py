@@ -23,6 +23,7 @@ def halve(x: Any, weight: Any, members: Any, halves: Any) -> float:
     have no weight, the function returns 0, and `halves` is undefined.  The time is ``O(m p)``.
     """
     p = x.shape[1]
+    # Loops compile in a fifth of the time of array expressions.
     middle, direction, sums = np.zeros(p), np.zeros(p), np.zeros(p)
     total = 0.0
     for i in members:
@@ -31,7 +32,8 @@ def halve(x: Any, weight: Any, members: Any, halves: Any) -> float:
             middle[j] += weight[i] * x[i, j]
     if not total > 0.0:
         return 0.0
-    middle /= total
+    for j in range(p):
+        middle[j] /= total
     largest = 0.0
     for i in members:
         squared = 0.0
@@ -50,10 +52,14 @@ def halve(x: Any, weight: Any, members: Any, halves: Any) -> float:
             along *= weight[i]
             for j in range(p):
                 sums[j] += along * (x[i, j] - middle[j])
-        length = np.sqrt((sums**2).sum())
+        squared = 0.0
+        for j in range(p):
+            squared += sums[j] ** 2
+        length = np.sqrt(squared)
         if not length > 0.0:
             return 0.0
-        direction[:] = sums / length
+        for j in range(p):
+            direction[j] = sums[j] / length
     gain = 0.0
     for _ in range(_ITERATIONS):
         # The plane midway between the means separates the halves.

@@ -1,9 +1,10 @@
 """Options of the compiler, checked in the code that it generates."""
 
+import numba
 import numpy as np
 import pytest
 
-from daskclust.core.kernels import moments
+from daskclust.core.kernels import compiling, moments
 from daskclust.core.kernels.moments import block_moments
 from daskclust.core.kernels.nearest import _tiles
 from daskclust.core.kernels.nearest.assign import accumulate, nearest
@@ -27,3 +28,14 @@ def test_kernels_are_compiled_once_whatever_may_be_written_to(writable):
                 given = signature[place]
                 arrays = given.types[:2] if place == 2 else [given]
                 assert not any(array.mutable for array in arrays), signature
+
+
+@pytest.mark.parametrize(("delay", "expected"), [(-1.0, 1), (3600.0, 0)])
+def test_long_compilation_is_reported_once(monkeypatch, delay, expected):
+    monkeypatch.setattr(compiling, "_DELAY", delay)
+    notices = []
+    with compiling.noticing(lambda: notices.append(1)):
+        for shift in (1, 2):
+            numba.njit(lambda a, shift=shift: a + shift)(1.0)
+    numba.njit(lambda a: a - 1)(1.0)
+    assert len(notices) == expected
