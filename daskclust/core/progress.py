@@ -118,7 +118,9 @@ class Progress:
 
         The lines of a log get rarer.
         """
-        text = f"{self._name}: {what.removeprefix('the ')}, {done} of {total} tasks"
+        is_iterating = self._bar is not None and bool(self._record)
+        work = self._summary() if is_iterating else what.removeprefix("the ")
+        text = f"{self._name}: {work}, {done} of {total} tasks"
         if 0 < done < total:
             text += f", about {_rounded(seconds * (total - done) / done)} left"
         self._show_if(min(_PASS_PAUSE, max(_ITERATION_PAUSE, seconds / 4)), text)

@@ -37,7 +37,7 @@ from daskclust.core.engine.private_api import (
 )
 from daskclust.core.engine.resilient_tasks import Task, arrive, gather, gather_futures
 from daskclust.core.engine.rows import OpenRows, Rows
-from daskclust.core.engine.threads import side_by_side, threads_pay
+from daskclust.core.engine.threads import showing_tasks, side_by_side, threads_pay
 from daskclust.core.engine.unchanged import check_same, joined
 from daskclust.core.storage.shuffle_files import GroupedRows
 
@@ -74,7 +74,8 @@ def map_independent(
 def compute(what: str, *collections: Any) -> tuple[Any, ...]:
     _, client = scheduler_of(collections[0])
     if client is None:
-        return tuple(dask.compute(*collections))
+        with showing_tasks(what):
+            return tuple(dask.compute(*collections))
     # A graph contains large functions once.
     with sending_once():
         return compute_by(

@@ -38,7 +38,7 @@ from daskclust.core.engine.blocks import (
 from daskclust.core.engine.memory import MemoryPlan
 from daskclust.core.engine.private_api import itself, sending_once, submit_graph, task
 from daskclust.core.engine.resilient_tasks import Slot, Task, WorkerSlots, gather, gather_futures
-from daskclust.core.engine.threads import side_by_side
+from daskclust.core.engine.threads import showing_tasks, side_by_side
 from daskclust.core.engine.unchanged import FirstTotals
 from daskclust.core.kernels.nearest.assign import SEGMENT
 from daskclust.core.progress import begin_pass
@@ -286,7 +286,8 @@ class LocalExecutor(_GroupExecutor):
     def _run(self, name: str, calls: Sequence[Callable[[], Any]]) -> list[Any]:
         token = uuid4().hex
         graph = {(f"daskclust-{name}-{token}", i): task(call) for i, call in enumerate(calls)}
-        return list(self.get(graph, list(graph)))
+        with showing_tasks(f"the pass {name!r}"):
+            return list(self.get(graph, list(graph)))
 
 
 def _fold_chunk(
@@ -331,7 +332,8 @@ class GraphExecutor(Executor):
 
     def _run(self, name: str, graph: Mapping[Any, Any], keys: list[Any]) -> list[Any]:
         if self.client is None:
-            return list(self.get(graph, keys))
+            with showing_tasks(f"the pass {name!r}"):
+                return list(self.get(graph, keys))
         futures = submit_graph(self.client, graph, keys)
         return gather_futures(self.client, f"the pass {name!r}", futures)
 

@@ -1,18 +1,25 @@
-"""A persistent thread pool: starting a thread can take longer than a pass over an array."""
+"""A persistent pool of threads, and the progress of local schedulers.
+
+Starting a thread can take longer than a pass over an array.
+"""
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from functools import lru_cache
 from typing import Any, TypeVar
 
 import dask
+from dask.callbacks import Callback
 from dask.system import CPU_COUNT
+
+from daskclust.core.progress import advance
 
 #: Minimum number of values of an array for which a second thread saves time.
 _SIZE = 2**18
@@ -125,3 +132,20 @@ def side_by_side(calls: Sequence[Callable[[], T]]) -> list[T]:
         # The frames of the error refer to errors and results, and thereby to arrays.
         shared.errors.clear()
         results.clear()
+
+
+@contextmanager
+def showing_tasks(what: str) -> Iterator[None]:
+    """Show the finished tasks of computations by the schedulers of this process.
+
+    On a cluster, the wait for its tasks shows them.
+    """
+    start = time.monotonic()
+
+    def finished(key: Any, result: Any, graph: Any, state: Any, worker: Any) -> None:
+        done = len(state["finished"])
+        total = done + sum(len(state[kind]) for kind in ("running", "ready", "waiting"))
+        advance(what, done, total, time.monotonic() - start)
+
+    with Callback(posttask=finished):
+        yield

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import subprocess
 import sys
 
 import dask
+import dask.array as da
 import numpy as np
 import pytest
 import zarr
 from distributed import LocalCluster
 
 from daskclust.app.commands.console import Parser, Progress
+from daskclust.core.engine import compute
 
 #: In a process of its own: a command silences the loggers of distributed.
 PROGRAM = """
@@ -107,3 +110,14 @@ def test_progress_states_the_expected_time() -> None:
     assert "LabelSpreading: pass 'survey', 3 of 12 tasks, about 30 s left\n" in text
     assert "4 of 12" not in text  # too soon after the line before
     assert "LabelSpreading: pass 'survey', 12 of 12 tasks\n" in text
+
+
+def test_progress_counts_the_tasks_of_threads() -> None:
+    stream = io.StringIO()
+    progress = Progress(stream)
+    with progress.task("fit"):
+        progress._last -= 60.0
+        with dask.config.set(scheduler="threads"):
+            compute("the sum", da.ones(12, chunks=3).map_blocks(np.copy).sum())
+        text = stream.getvalue()
+    assert re.search(r"fit: sum, \d+ of \d+ tasks", text), text
