@@ -33,25 +33,41 @@ def test_nearest_several_is_a_stable_sort_of_all_distances(
     assert_array_equal(distances, np.take_along_axis(everything, expected, 1))
 
 
-@given(grids, st.integers(64, 90), st.sampled_from([1e-200, 1.0, 1e19, 1e160]), st.booleans())
-def test_of_many_centers_none_is_passed_over(seed: int, k: int, unit: float, far: bool) -> None:
+def test_nearest_of_many_centers_by_hand() -> None:
+    # Centers 0, 1, ..., 39, and 12 again.
+    centers = np.append(np.arange(40.0), 12.0)[:, None]
+    x = np.repeat([[12.25], [-3.0], [38.5]], 6, axis=0)
+    indices, distances = nearest_several(x, centers, 3)
+    assert_array_equal(indices[::6], [[12, 40, 13], [0, 1, 2], [38, 39, 37]])
+    assert_array_equal(distances[::6], [[0.0625, 0.0625, 0.5625], [9, 16, 25], [0.25, 0.25, 2.25]])
+    assert_array_equal(indices, np.repeat(indices[::6], 6, axis=0))
+
+
+@given(
+    grids,
+    st.integers(24, 90),
+    st.integers(1, 11),
+    st.sampled_from([1, 3, 8, 20, 33]),
+    st.sampled_from([1e-200, 1.0, 1e19, 1e160]),
+    st.booleans(),
+)
+def test_of_many_centers_none_is_passed_over(
+    seed: int, k: int, q: int, count: int, unit: float, far: bool
+) -> None:
     rng = np.random.default_rng(seed)
     # Ties, distances that are equal in single precision, and rows outside its range.
-    x, centers = lattice(seed, 9, 3), lattice(seed + 1, k, 3)
-    x[::2] += rng.normal(scale=1e-9, size=(5, 3))
+    x, centers = lattice(seed, 37, q), lattice(seed + 1, k, q)
+    x[::2] += rng.normal(scale=1e-9, size=(19, q))
     x[0] *= 1e18
     if far:
         x, centers = x + 1e6, centers + 1e6
-    x, centers = x * unit, centers * unit
-    indices, distances = nearest_several(x, centers, 3)
-    # Fewer centers are compared with each row one by one.
-    parts = [nearest_several(x, part, 3) for part in np.array_split(centers, 2)]
-    starts = (0, len(centers) - len(centers) // 2)
-    places = np.hstack([found + start for (found, _), start in zip(parts, starts, strict=True)])
-    apart = np.hstack([found for _, found in parts])
-    expected = np.argsort(apart, axis=1, kind="stable")[:, :3]
-    assert_array_equal(indices, np.take_along_axis(places, expected, 1))
-    assert_array_equal(distances, np.take_along_axis(apart, expected, 1))
+    x, centers, count = x * unit, centers * unit, min(count, k)
+    found = nearest_several(x, centers, count)
+    # Single rows are compared with all centers.  Other blocks are searched by scores.
+    for blocks in (np.split(x, len(x)), np.split(x, [17])):
+        parts = [nearest_several(block, centers, count) for block in blocks]
+        for i, result in enumerate(found):
+            assert_array_equal(result, np.concatenate([part[i] for part in parts]))
 
 
 def test_more_neighbors_than_centers_are_refused() -> None:

@@ -50,6 +50,8 @@ _emitted: Any = intrinsic
 GROUP = 32
 #: Number of rows of a register tile: 2 * ROWS accumulators and the centers must fit the registers.
 ROWS: int = 8 if LANE_BYTES == 64 else 4
+#: Number of centers of a register tile of ROWS rows, of which a GROUP is a multiple.
+WIDTH: int = LANE_BYTES // 2
 #: Number of rows of a register tile with one vector of centers: that many sums run in parallel.
 LONG_ROWS = 8
 #: Number of patterns of observed values of four features.
@@ -440,6 +442,46 @@ def lane_minima(typingctx, scores, i, lows):
         return context.get_dummy_value()
 
     return types.void(scores, i, lows), codegen
+
+
+@_emitted
+def write_scores(typingctx, rows, first, panels, consts, panel, scores):
+    """Emit the stores of the scores of :data:`ROWS` rows against a panel, from row ``first`` on.
+
+    Rows are (n, q), panels (P, q, :data:`WIDTH`), consts (P, WIDTH) and scores (n, P WIDTH).
+    """
+    require_contiguous(rows, panels, consts, scores)
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        def row(i: int, number: Any) -> tuple[Any, Any]:
+            return row_pointer(context, builder, signature.args[i], args[i], number)
+
+        vector, number = vector_type(types.float32, LANE_BYTES), args[4]
+        places = [const(v * vector.count) for v in range(2)]
+        source, q = row(0, args[1])
+        own, _ = row(2, builder.mul(number, q))
+        initial, _ = row(3, number)
+        of_panel = [load(builder, builder.gep(initial, [place]), vector) for place in places]
+        found = tile_scores(builder, source, const(0), q, own, [of_panel] * ROWS)
+        for r, of_row in enumerate(found):
+            target, _ = row(5, builder.add(args[1], const(r)))
+            target = builder.gep(target, [builder.mul(number, const(WIDTH))])
+            for score, place in zip(of_row, places, strict=True):
+                store(builder, score, builder.gep(target, [place]))
+        return context.get_dummy_value()
+
+    intp = types.intp
+    return types.void(rows, intp, panels, consts, intp, scores), codegen
+
+
+@_emitted
+def lowest_bit(typingctx, bits):
+    """Return the position of the lowest bit of an integer that is not 0."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.cttz(args[0], const(1, I1))
+
+    return types.int64(types.int64), codegen
 
 
 @_emitted

@@ -1,8 +1,8 @@
 """Search for the few nearest centers, and for the nearest leaf of a tree of centers.
 
 Distances are direct differences in float64.  Of equally near centers, the lowest wins.  If there
-are many centers, scores from a matrix product in single precision exclude centers that cannot be
-among the nearest, in spite of rounding.
+are many centers, scores in single precision exclude centers that cannot be among the nearest, in
+spite of rounding.
 """
 
 from __future__ import annotations
@@ -13,14 +13,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust.core.array_types import Array, Floats, Ints
-from daskclust.core.kernels.blas import one_blas_thread
 from daskclust.core.kernels.compiling import compiled, inner, read_only
-from daskclust.core.kernels.nearest._scores import GROUP, lane_minima, not_above
+from daskclust.core.kernels.nearest._scores import (
+    GROUP,
+    ROWS,
+    WIDTH,
+    lane_minima,
+    lowest_bit,
+    not_above,
+    write_scores,
+)
 from daskclust.core.kernels.nearest.assign import nearest
 from daskclust.core.kernels.nearest.row_loops import row_distance
 
-#: Minimum number of centers for which scores are computed, and number of rows scored together.
-_SCORED, _SLAB = 64, 256
+#: Minimum number of centers for which scores are computed.
+_SCORED = 24
+#: Number of rows that are scored together, and minimum number of rows for which this is done.
+_TILE = 16
 #: Rounding units of single and double precision, and smallest positive number.
 _SINGLE, _DOUBLE, _TINY = 2.0**-24, 2.0**-53, 2.0**-1074
 #: Bounds of terms of scores, and of distances, above which they or their squares may be infinite.
@@ -45,18 +54,6 @@ def _insert(indices: Any, distances: Any, i: int, found: int, c: int, d: float) 
     return min(found + 1, m)
 
 
-@inner()
-def _lower(least: Any, value: float) -> None:
-    """Insert a value into the ascending smallest values."""
-    if not value < least[-1]:
-        return
-    at = len(least) - 1
-    while at > 0 and value < least[at - 1]:
-        least[at] = least[at - 1]
-        at -= 1
-    least[at] = value
-
-
 @compiled()
 def _search(x: Any, centers: Any, indices: Any, distances: Any) -> None:
     for i in range(x.shape[0]):
@@ -66,46 +63,100 @@ def _search(x: Any, centers: Any, indices: Any, distances: Any) -> None:
             found = _insert(indices, distances, i, found, c, d)
 
 
-@compiled()
-def _search_scored(x, centers, scores, slack, near, indices, distances):
-    """Compute distances of centers whose score is within the slack of the m-th smallest score.
+@inner(counted=False)
+def _score_tile(rows, m, panels, consts, scores):
+    for c in range(panels.shape[0]):
+        for t in range(0, m, ROWS):
+            write_scores(rows, t, panels, consts, c, scores)
 
-    The m-th smallest of the minima of groups of centers is an upper bound of this score.  Groups of
-    scores are compared with the bound.  Single scores are compared only if a score of their group
-    is not above the bound.  Rows of scores are padded to complete groups.
+
+@inner()
+def _bound(scores, t, lows, least):
+    """Return an upper bound of the m-th smallest score of a row, where m is the size of `least`.
+
+    The bound is the m-th smallest of the minima of groups of centers.  With more groups the bound
+    is closer but takes longer, so there are between 2 m and 4 m groups.  If m is larger than
+    :data:`GROUP`, the bound is the m-th smallest score itself.
     """
-    m, k = indices.shape[1], centers.shape[0]
+    m, n_groups = least.size, GROUP
+    lane_minima(scores, t, lows)
+    while n_groups >= 4 * m:
+        n_groups //= 2
+        for lane in range(n_groups):
+            low, other = lows[lane], lows[n_groups + lane]
+            lows[lane] = low if low < other else other
+    least[:] = np.inf
+    for low in lows[:n_groups] if m <= n_groups else scores[t]:
+        if low < least[m - 1]:
+            # No further branches, because processors cannot predict them.
+            for j in range(m):
+                other = least[j]
+                least[j] = low if low < other else other
+                low = other if low < other else low
+    return least[m - 1]
+
+
+@inner()
+def _lay_out(centers, shift, scale):
+    """Return panels of ``-2 c``, the ``|c|^2``, infinite for padding, and the maximum ``|c|``."""
+    k, p = centers.shape
+    n_panels = -(-k // GROUP) * GROUP // WIDTH
+    panels = np.zeros((n_panels, p, WIDTH), np.float32)
+    consts, most = np.full((n_panels, WIDTH), np.float32(np.inf)), 0.0
+    for c in range(k):
+        panel, lane, square = c // WIDTH, c % WIDTH, 0.0
+        for j in range(p):
+            moved = (centers[c, j] - shift[j]) * scale
+            square += moved * moved
+            panels[panel, j, lane] = -2.0 * moved
+        consts[panel, lane] = square
+        if not square <= most:
+            most = square
+    return panels, consts, np.sqrt(most)
+
+
+@compiled()
+def _search_scored(x, centers, shift, scale, indices, distances):
+    """Compute distances of centers whose score is within the slack of an upper bound.
+
+    Scores are ``|c|^2 - 2 z c`` of shifted and scaled rows z and centers c.  The scores of a tile
+    of rows remain in the first-level cache.
+    """
+    (k, p), m = centers.shape, indices.shape[1]
     lows, least = np.empty(GROUP, np.float32), np.empty(m, np.float32)
-    for i in range(x.shape[0]):
-        least[:] = np.inf
-        if m <= GROUP:
-            lane_minima(scores, i, lows)
-            for lane in range(GROUP):
-                _lower(least, lows[lane])
-        limit = np.float32(least[m - 1] + slack[i])
-        least[:] = np.inf
-        count = 0
-        for start in range(0, k, GROUP):
-            # If scores are NaN, distances decide.
-            bits: Any = not_above(scores, i, start, limit)
-            c = start
-            while bits != 0 and c < k:
-                if bits & 1:
-                    score = scores[i, c]
-                    near[count] = c
-                    count += 1
-                    if score < least[m - 1]:
-                        _lower(least, score)
-                        limit = min(limit, np.float32(least[m - 1] + slack[i]))
-                bits >>= 1
-                c += 1
-        found = 0
-        for t in range(count):
-            c = near[t]
-            if scores[i, c] > limit:
-                continue
-            d = row_distance(x, i, centers, c, (), 1.0, (), ())
-            found = _insert(indices, distances, i, found, c, d)
+    z, slack = np.zeros((_TILE, p), np.float32), np.empty(_TILE)
+    panels, consts, far = _lay_out(centers, shift, scale)
+    scores = np.empty((_TILE, consts.size), np.float32)
+    for first in range(0, x.shape[0], _TILE):
+        size = min(_TILE, x.shape[0] - first)
+        for t in range(size):
+            square = 0.0
+            for j in range(p):
+                moved = (x[first + t, j] - shift[j]) * scale
+                z[t, j] = moved
+                square += moved * moved
+            length = np.sqrt(square)
+            # The slack is the maximum difference of the scores of equally near centers.  The error
+            # of a product of q terms is q units of single precision, and a few units for its
+            # factors and the sum.  The error of a direct distance is q units of double precision,
+            # or the smallest positive number.  Both sides of a comparison may have these errors.
+            error = _SINGLE * (length + far) * far + _DOUBLE * (length + far) ** 2
+            # If scores could be infinite, only distances are used.
+            sure = length * (far + 1) + far**2 < _LARGE and length + far < _FAR * scale
+            slack[t] = 5 * (p + 4) * (error + _TINY * scale * scale) if sure else np.inf
+        _score_tile(z, size, panels, consts, scores)
+        for t in range(size):
+            found = 0
+            limit = np.float32(_bound(scores, t, lows, least) + slack[t])
+            for start in range(0, k, GROUP):
+                # If scores are NaN, distances decide.
+                bits: Any = not_above(scores, t, start, limit)
+                while bits != 0:
+                    c = start + lowest_bit(bits)
+                    bits &= bits - 1
+                    if c < k:
+                        d = row_distance(x, first + t, centers, c, (), 1.0, (), ())
+                        found = _insert(indices, distances, first + t, found, c, d)
 
 
 def nearest_several(x: Array, centers: Floats, count: int) -> tuple[NDArray[np.int32], Floats]:
@@ -116,42 +167,16 @@ def nearest_several(x: Array, centers: Floats, count: int) -> tuple[NDArray[np.i
     distances = np.empty((len(x), count))
     x = np.ascontiguousarray(x)
     centers = np.ascontiguousarray(centers, dtype=np.float64)
-    if len(centers) < _SCORED:
+    if len(centers) < _SCORED or len(x) < _TILE:
         _search(x, centers, indices, distances)
         return indices, distances
-    near, terms = np.empty(len(centers), np.int32), centers.shape[1] + 4
-    padding = -len(centers) % GROUP
-    scores = np.empty((min(_SLAB, len(x)), len(centers) + padding), np.float32)
-    # If scores could be infinite, only distances are used.
-    with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
-        # Scores are ``|c|^2 - 2 z c``.  Rows and centers are shifted to the mean of the centers,
-        # and scaled by a power of 2, which is exact, so that products do not overflow or underflow.
+    # Rows and centers are shifted to the mean of the centers, and scaled by a power of 2, which is
+    # exact, so that products do not overflow or underflow.
+    with np.errstate(over="ignore", invalid="ignore"):
         shift = centers.mean(axis=0)
-        moved = centers - shift
-        scale = float(np.ldexp(1.0, -max(int(np.frexp(np.abs(moved).max())[1]), _SMALL)))
-        moved *= scale
-        squares = (moved * moved).sum(axis=1)
-        far, squares = float(np.sqrt(squares.max())), squares.astype(np.float32)
-        squares = np.pad(squares, (0, padding), constant_values=np.inf)
-        # The last row is multiplied by 1, so that the product adds the squares.
-        turned = np.pad(-2.0 * moved.T, ((0, 1), (0, padding))).astype(np.float32)
-        turned[-1] = squares
-        for start in range(0, len(x), _SLAB):
-            own = slice(start, start + _SLAB)
-            z = (x[own] - shift) * scale
-            length, found = np.sqrt((z * z).sum(axis=1)), scores[: len(z)]
-            # The slack is the maximum difference of the scores of equally near centers.  The error
-            # of a product of q terms is q units of single precision, and a few units for its
-            # factors and the sum.  The error of a direct distance is q units of double precision,
-            # or the smallest positive number.  Both sides of a comparison may have these errors.
-            slack = _SINGLE * (length + far) * far + _DOUBLE * (length + far) ** 2
-            slack = 5 * terms * (slack + _TINY * scale * scale)
-            sure = (length * (far + 1) + far**2 < _LARGE) & ((length + far) / scale < _FAR)
-            slack[~sure] = np.inf
-            rows = np.ones((len(z), len(turned)), np.float32)
-            rows[:, :-1] = z
-            np.matmul(rows, turned, out=found)
-            _search_scored(x[own], centers, scores, slack, near, indices[own], distances[own])
+        size = int(np.frexp(np.abs(centers - shift).max())[1])
+        scale = float(np.ldexp(1.0, -max(size, _SMALL)))
+    _search_scored(x, centers, shift, scale, indices, distances)
     return indices, distances
 
 
