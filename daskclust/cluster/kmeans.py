@@ -150,7 +150,10 @@ array of shape (k, p), fitted model or callable, default="k-means||"
 
     Notes
     -----
-    The user guide ("k-means") describes options, records, warnings, passes, memory and precision.
+    X may be a SciPy sparse matrix (CSR) or a Dask array of such blocks, in ``fit`` and all other
+    methods: the result is that of dense rows, in time and memory for the stored values and the
+    centers.  The user guide ("k-means") describes options, records, warnings, passes, memory and
+    precision.
 
     References
     ----------
@@ -265,6 +268,11 @@ array of shape (k, p), fitted model or callable, default="k-means||"
             fallback=initialization.fallback() if named and not grown else None,
         )
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
     @available_if(can_follow)
     def partial_fit(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Self:
         """Update the centers with one batch of rows, for example of a stream.
@@ -276,7 +284,7 @@ array of shape (k, p), fitted model or callable, default="k-means||"
 
         Parameters
         ----------
-        X : array-like, dask.array.Array, DataFrame or xarray.DataArray of shape (n, p)
+        X : array-like, sparse matrix, dask.array.Array, DataFrame or xarray.DataArray, (n, p)
             The batch.  The first batch must have at least ``n_clusters`` rows.  It initializes the
             centers like ``fit`` with one iteration.
         y : ignored

@@ -191,7 +191,7 @@ class LloydProblem(DataAlone):
         r, k, p = centers.shape
         rows, last = self.rows, self._last
         pays = k >= _KEPT_CENTERS or (p >= _KEPT_FEATURES and is_large(k, p))
-        able = r == 1 and not self.missing
+        able = r == 1 and not self.missing and not rows.is_sparse
         able &= p >= KEPT_WIDTH and k * p >= KEPT_PRODUCTS and rows.can_keep(BYTES_A_ROW)
         moves = None
         if able and last.centers is not None:

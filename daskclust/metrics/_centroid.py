@@ -19,7 +19,13 @@ from daskclust.core.engine import (
     working_dtype,
 )
 from daskclust.core.estimator.fit_loop import draw_seeds
-from daskclust.core.estimator.validation import check_integer, check_weight, fetched, without_mask
+from daskclust.core.estimator.validation import (
+    check_dense,
+    check_integer,
+    check_weight,
+    fetched,
+    without_mask,
+)
 from daskclust.core.kernels.moments import LabelMoments
 from daskclust.core.kernels.rng import draw_numbers
 from daskclust.core.reduction import SPREAD, Spread, SpreadRequest
@@ -124,6 +130,7 @@ def _open(X: Any, labels: Any, sample_weight: Any, ignore_masked: Any) -> Rows:
     if not isinstance(ignore_masked, bool | np.bool_):
         raise TypeError(f"ignore_masked must be True or False, got {ignore_masked!r}.")
     X = unwrap(X)
+    check_dense(X)
     if not is_dask(X):
         # Masked values become NaN, so that one check finds all missing values.
         X = np.asanyarray(X)

@@ -16,7 +16,6 @@ import xarray as xr
 from helpers import chunks_of, values
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.sparse import csr_array
 from sklearn import config_context
 from sklearn.base import clone
 from sklearn.cluster import KMeans as SklearnKMeans
@@ -900,11 +899,6 @@ def test_masked_values_are_refused_and_empty_masks_are_not():
     labels = KMeans(2).fit(X).predict(lazy)
     with pytest.raises(ValueError, match="contains NaN: the first at row 7, column 1"):
         labels.compute()
-
-
-def test_sparse_matrices_are_refused():
-    with pytest.raises(TypeError, match=r"(?i)sparse"):
-        KMeans(2).fit(csr_array(X))
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -1.0])

@@ -21,6 +21,7 @@ from daskclust.core.array_types import Array, Floats, Ints
 from daskclust.core.engine.unchanged import Tally, joined
 from daskclust.core.kernels.buffers import converted
 from daskclust.core.kernels.nearest.assign import SEGMENT
+from daskclust.core.kernels.sparse import SparseRows, concatenated, dense
 from daskclust.core.reduction import Partial, Reduction, RowBlock
 from daskclust.core.reduction.row_views import in_space
 from daskclust.core.storage.retry import NEVER_AGAIN, Retries, read
@@ -102,21 +103,28 @@ class LazyChunk:
         return dask.get(self.graph, self.key)
 
 
-def as_matrix(x: Any, dtype: np.dtype[Any]) -> Array:
-    """Return a chunk as a C-contiguous matrix; masked values become NaN.
+def _check_numbers(dtype: np.dtype[Any]) -> None:
+    if dtype.kind not in _NUMBERS:
+        raise ChunkError(
+            f"A block must contain real numbers, as its metadata state, got dtype {dtype}. Use "
+            "X.astype('float64') if its values are numbers."
+        )
+
+
+def as_matrix(x: Any, dtype: np.dtype[Any]) -> Any:
+    """Return a chunk as a C-contiguous matrix; masked values become NaN, sparse rows stay sparse.
 
     >>> as_matrix(np.ma.masked_equal([[1, 2]], 2), np.dtype(np.float32))
     array([[ 1., nan]], dtype=float32)
     """
+    if isinstance(x, SparseRows):
+        _check_numbers(x.dtype)
+        return x.astype(dtype)
     if type(x) is not np.ndarray:
         _check_dense(x)
         if np.ma.is_masked(x):
             x = np.ma.filled(x.astype(dtype), np.nan)
-    if x.dtype.kind not in _NUMBERS:
-        raise ChunkError(
-            f"A block must contain real numbers, as its metadata state, got dtype {x.dtype}. Use "
-            "X.astype('float64') if its values are numbers."
-        )
+    _check_numbers(x.dtype)
     if x.dtype == dtype or x.dtype.kind == "O":
         return np.ascontiguousarray(x, dtype=dtype)
     return converted(x, dtype)
@@ -125,8 +133,10 @@ def as_matrix(x: Any, dtype: np.dtype[Any]) -> Array:
 def _check_dense(x: Any) -> None:
     if issparse(x):
         raise TypeError(
-            f"A block must be a dense array, got a SciPy sparse matrix ({type(x).__name__}). Use "
-            "X.map_blocks(lambda block: block.toarray()), or fewer features."
+            "A block must be a dense array, as its metadata state, got a SciPy sparse matrix "
+            f"({type(x).__name__}). Use map_blocks(..., meta=scipy.sparse.csr_array((0, 0))) for "
+            "an estimator that takes sparse rows, otherwise "
+            "X.map_blocks(lambda block: block.toarray())."
         )
     if not hasattr(x, "dtype"):
         raise ChunkError(
@@ -135,14 +145,29 @@ def _check_dense(x: Any) -> None:
         )
 
 
+def sparse_block(x: Any, start: int) -> SparseRows:
+    """Return a chunk of an array whose metadata state sparse blocks."""
+    if isinstance(x, SparseRows):
+        return x
+    if not issparse(x):
+        raise ChunkError(
+            f"The block at row {start} must be a SciPy sparse matrix, as its metadata state, got "
+            f"{type(x).__name__}. Use map_blocks(..., meta=numpy.empty((0, 0)))."
+        )
+    try:
+        return SparseRows.of(x)
+    except ValueError as error:
+        raise ChunkError(f"The block at row {start} is not a valid matrix: {error}.") from error
+
+
 def check_shape(x: Any, start: int, n_columns: int | None, n_rows: int | None = None) -> None:
     """Raise ChunkError if the shape of a block differs from its metadata: kernels rely on it."""
-    if type(x) is not np.ndarray:
+    if type(x) is not np.ndarray and not isinstance(x, SparseRows):
         _check_dense(x)
-    if n_columns is not None and np.shape(x)[1:] != (n_columns,):
+    if n_columns is not None and x.shape[1:] != (n_columns,):
         raise ChunkError(
             f"The block at row {start} must have {n_columns} columns, as its metadata state, got "
-            f"shape {np.shape(x)}. If a function in map_blocks changes the columns, declare it: "
+            f"shape {x.shape}. If a function in map_blocks changes the columns, declare it: "
             "map_blocks(f, chunks=(X.chunks[0], (n_columns,)))."
         )
     if n_rows is not None and len(x) != n_rows:
@@ -172,6 +197,8 @@ class Prepare:
     dtype: np.dtype[Any]
     transform: Any = None
     n_columns: int | None = None
+    #: True if the chunks are SciPy matrices.
+    sparse: bool = False
     version: str = _version.__version__
 
     def __call__(
@@ -211,6 +238,8 @@ class Block:
 
     def fetch(self, prepare: Prepare) -> Block:
         x = self.x.load() if isinstance(self.x, LazyChunk) else self.x
+        if prepare.sparse:
+            x = sparse_block(x, self.start)
         check_shape(x, self.start, prepare.n_columns, self.size)
         weight = self.weight.load() if isinstance(self.weight, LazyChunk) else self.weight
         if weight is not None:
@@ -364,7 +393,7 @@ def _concatenate(tiny: list[RowBlock]) -> RowBlock:
     if any(rows.weight is not None for rows in tiny):
         weight = np.concatenate([np.ones(len(r.x)) if r.weight is None else r.weight for r in tiny])
     runs = tuple(run for rows in tiny for run in rows.runs)
-    return RowBlock(np.concatenate([rows.x for rows in tiny]), weight, runs)
+    return RowBlock(concatenated([rows.x for rows in tiny]), weight, runs)
 
 
 #: Key of a partial, in addition to the fields of the reduction: the totals of blocks read.
@@ -407,7 +436,7 @@ def collect_rows(group: Group, prepare: Prepare, rows: Ints) -> tuple[Ints, Arra
         block.note(loaded, totals)
         numbers.append(wanted)
         prepared = prepare(loaded.x[local], None if loaded.weight is None else loaded.weight[local])
-        values.append(prepared.x)
+        values.append(dense(prepared.x))
         weights.append(np.ones(len(local)) if prepared.weight is None else prepared.weight)
     if not numbers:
         return rows[:0], np.empty((0, 0)), np.empty(0), joined(totals)

@@ -13,7 +13,6 @@ import dask.array as da
 import numpy as np
 import psutil
 from dask.system import CPU_COUNT
-from numpy.typing import NDArray
 
 from daskclust.config import check_settings
 from daskclust.core.array_types import Floats
@@ -23,6 +22,7 @@ from daskclust.core.engine.blocks import (
     LazyChunk,
     joined_ranges,
     share_out,
+    sparse_block,
     tile_bytes,
 )
 from daskclust.core.engine.graph_partition import ArrayGraph, cut, graph_behind
@@ -64,6 +64,7 @@ from daskclust.core.engine.rows import (
     bind_group,
 )
 from daskclust.core.engine.threads import cpu_threads, threads_pay
+from daskclust.core.kernels.sparse import is_sparse
 from daskclust.core.storage.retry import Retries
 from daskclust.core.warn import warn
 from daskclust.exceptions import ChunkError, PerformanceWarning
@@ -120,7 +121,7 @@ def fetch_chunks(array: Any, what: str) -> list[Any]:
 
 
 def _block_length(block: Any) -> Any:
-    return np.array([[len(block)]], dtype=np.int64)
+    return np.array([[block.shape[0]]], dtype=np.int64)
 
 
 def _counted_rows(X: Any) -> tuple[int, ...]:
@@ -200,13 +201,23 @@ def spare_memory(free: float | None = None) -> float:
 
 
 def _bind_local(
-    blocks: list[Block], behind: ArrayGraph, weight: ArrayGraph | None, get: Any, kept: bool
+    blocks: list[Block],
+    behind: ArrayGraph,
+    weight: ArrayGraph | None,
+    get: Any,
+    kept: bool,
+    sparse: bool,
 ) -> Executor:
     def compute(graph: Mapping[Any, Any], keys: Sequence[Any]) -> list[Any]:
         return list(get(dict(graph), list(keys)))
 
     chunk_values = compute(behind.whole(), behind.keys) if kept else behind.values
     in_memory = chunk_values is not None
+    if chunk_values is not None and sparse:
+        # Checked once, and their parts are views.
+        chunk_values = [
+            sparse_block(x, block.start) for x, block in zip(chunk_values, blocks, strict=True)
+        ]
     chunks: Sequence[Any] | None = chunk_values if in_memory else cut(behind, compute)
     weights: Sequence[Any] | None = [None] * len(blocks)
     if weight is not None:
@@ -298,14 +309,16 @@ def _bind_cluster(
             # Weights are small, so they are always persisted.
             weights = weight.futures or submit_graph(client, weight.whole(), weight.keys)
     largest = max((block.size for block in blocks), default=0)
-    tile = tile_bytes(X.dtype, largest, X.shape[1])
+    # The number of stored values is unknown: the memory of sparse blocks is not planned.
+    width = 1 if is_sparse(X) else X.shape[1]
+    tile = tile_bytes(X.dtype, largest, width)
     if futures is None and chunks is None:
         named = weight
         if weights is not None:
             keys = [("daskclust-weight-" + uuid4().hex, i) for i in range(len(weights))]
             named = ArrayGraph(keys, dict(zip(keys, weights, strict=True)))
         read = largest_read([behind.graph])
-        check_blocks(workers, largest, X.shape[1], X.dtype.itemsize, tile, len(blocks), read)
+        check_blocks(workers, largest, width, X.dtype.itemsize, tile, len(blocks), read)
         return _whole_graph(blocks, behind, named, client.get, client), keepable
 
     chunk_values: list[Any] = futures or list(chunks or ())
@@ -325,7 +338,7 @@ def _bind_cluster(
         dealt = deal_out(blocks, _LAZY_GROUPS * len(addresses))
         parts = [(addresses[i % len(addresses)], members) for i, members in enumerate(dealt)]
         read = largest_read([chunk.graph for chunk in chunk_values])
-        check_blocks(workers, largest, X.shape[1], X.dtype.itemsize, tile, len(parts), read)
+        check_blocks(workers, largest, width, X.dtype.itemsize, tile, len(parts), read)
 
     position = {blocks[pack[0]].start: i for i, pack in enumerate(packs)}
     groups, ranges = [], []
@@ -345,7 +358,7 @@ def _bind_cluster(
         ranges.append(joined_ranges([(b.start, b.start + b.size) for b in members]))
     worker_slots = WorkerSlots(client, [group.slot for group in groups if group.slot], threads)
     # The memory of persisted blocks is included in the used memory.
-    block = 0 if futures is not None else largest * X.shape[1] * X.dtype.itemsize
+    block = 0 if futures is not None else largest * width * X.dtype.itemsize
     plan = MemoryPlan(workers, len(groups), block)
     return ClusterExecutor(worker_slots, groups, ranges, plan), keepable
 
@@ -366,27 +379,28 @@ def _wait_for_chunks(client: Any, futures: list[Any]) -> None:
     retries.attempts()(wait)
 
 
-def _open_numpy(X: NDArray[Any], weight: Floats | None, side_by_side: bool) -> OpenRows:
+def _open_local(X: Any, weight: Floats | None, side_by_side: bool) -> OpenRows:
     n, p = X.shape
-    groups = [Group([Block(0, n, X, weight)])]
+    sparse = is_sparse(X)
+    groups = [Group([Block(0, n, sparse_block(X, 0) if sparse else X, weight)])]
     if side_by_side and cpu_threads() > 1:
         groups = share_out(groups[0].blocks, cpu_threads())
-    return OpenRows(ThreadExecutor(groups), X.dtype, (n,), p, spare_memory())
+    return OpenRows(ThreadExecutor(groups), X.dtype, (n,), p, spare_memory(), sparse=sparse)
 
 
 def open_rows(X: Any, sample_weight: Any = None, *, n_clusters: int | None = None) -> Rows:
     """Open data and bind them to the place where passes will run; values are not checked.
 
-    NumPy arrays are processed by threads of this process.  A known number of centers
-    (`n_clusters`) lowers the number of rows from which several threads are used.  Dask arrays use
-    the user's scheduler.  Blocks in memory form one group per worker thread.  A lazy array is
-    persisted for the fit if it takes at most ``daskclust.persist-fraction`` of the free memory.
-    Otherwise each pass reads it, one block per thread at a time.
+    NumPy arrays and SciPy matrices are processed by threads of this process.  A known number of
+    centers (`n_clusters`) lowers the number of rows from which several threads are used.  Dask
+    arrays use the user's scheduler.  Blocks in memory form one group per worker thread.  A lazy
+    array is persisted for the fit if it takes at most ``daskclust.persist-fraction`` of the free
+    memory.  Otherwise each pass reads it, one block per thread at a time.
     """
     check_settings()
     if not is_dask(X):
         n, p = X.shape
-        return _open_numpy(X, sample_weight, threads_pay(n, p, n_clusters))
+        return _open_local(X, sample_weight, threads_pay(n, p, n_clusters))
     if X.numblocks[1] > 1:
         size = float(X.shape[0]) * X.shape[1] * X.dtype.itemsize
         warn(
@@ -418,8 +432,8 @@ def open_rows(X: Any, sample_weight: Any = None, *, n_clusters: int | None = Non
         sends = get is not dask.threaded.get
         keepable = spare_memory()
         kept = behind.values is None and _is_persisted(n_bytes, keepable, sends)
-        executor = _bind_local(blocks, behind, weight, get, kept)
-    return OpenRows(executor, X.dtype, lengths, X.shape[1], keepable)
+        executor = _bind_local(blocks, behind, weight, get, kept, is_sparse(X))
+    return OpenRows(executor, X.dtype, lengths, X.shape[1], keepable, sparse=is_sparse(X))
 
 
 def open_blank(X: Any, like: Rows) -> tuple[Rows, Any]:
@@ -428,6 +442,6 @@ def open_blank(X: Any, like: Rows) -> tuple[Rows, Any]:
     if is_dask(X):
         blank = open_rows(da.zeros((n, 0), chunks=(like.lengths, (0,)), dtype=like.dtype))
     else:
-        blank = _open_numpy(np.empty((n, 0), like.dtype), None, threads_pay(n, p))
+        blank = _open_local(np.empty((n, 0), like.dtype), None, threads_pay(n, p))
     blank.n_features = p
     return blank, da.zeros((n, p), chunks=(like.lengths, (p,)), dtype=like.dtype)

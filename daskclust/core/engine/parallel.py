@@ -22,6 +22,7 @@ from daskclust.core.engine.blocks import (
     as_matrix,
     check_shape,
     check_vector,
+    sparse_block,
     tiles_of,
     working_dtype,
 )
@@ -39,6 +40,7 @@ from daskclust.core.engine.resilient_tasks import Task, arrive, gather, gather_f
 from daskclust.core.engine.rows import OpenRows, Rows
 from daskclust.core.engine.threads import showing_tasks, side_by_side, threads_pay
 from daskclust.core.engine.unchanged import check_same, joined
+from daskclust.core.kernels.sparse import is_sparse
 from daskclust.core.storage.shuffle_files import GroupedRows
 
 
@@ -264,7 +266,11 @@ def _check_totals(patch: _Patch, *blocks: NDArray[Any]) -> None:
     check_same(patch.totals, (as_matrix(x[low:high], dtype) for low, high in bounds))
 
 
-def _labels_of(x: NDArray[Any], function: Callable[..., Any], patch: _Patch, width: int) -> Any:
+def _labels_of(
+    x: Any, function: Callable[..., Any], patch: _Patch, width: int, sparse: bool = False
+) -> Any:
+    if sparse:
+        x = sparse_block(x, patch.start)
     check_shape(x, patch.start, width, None if patch.n_rows < 0 else patch.n_rows)
     _check_totals(patch, x)
     out = _by_tiles(x, patch.start, function)
@@ -301,14 +307,20 @@ def _derived_of(
 
 
 def _labels_by(
-    x: list[NDArray[Any]], patch: NDArray[Any], function: Callable[..., Any], width: int
+    x: list[NDArray[Any]],
+    patch: NDArray[Any],
+    function: Callable[..., Any],
+    width: int,
+    sparse: bool,
 ) -> Any:
-    return _labels_of(x[0], function, patch[0], width)
+    return _labels_of(x[0], function, patch[0], width, sparse)
 
 
 def _map_array(
     X: Any, function: Callable[..., Any], dtype: np.dtype[Any], n_columns: int | None
 ) -> NDArray[Any]:
+    if is_sparse(X):
+        X = sparse_block(X, 0)
     if not threads_pay(*X.shape):
         whole: NDArray[Any] = _by_tiles(X, 0, function)
         return whole
@@ -336,9 +348,10 @@ def map_rows(
 ) -> Any:
     """Apply a function to the rows of every block; the result is lazy if X is, with its chunks.
 
-    ``function(x, start)`` returns one result per row and must be picklable; ``start`` is the first
-    row of the block (0 if `lengths` are unknown).  A function with a large ``nbytes`` is in the
-    graph only once.  Results of :class:`Derived` functions that are computed together share the
+    ``function(x, start)`` returns one result per row and must be picklable; it gets
+    :class:`~daskclust.core.kernels.sparse.SparseRows` if the blocks of X are sparse.  ``start`` is
+    the first row of the block (0 if `lengths` are unknown).  A function with a large ``nbytes`` is
+    in the graph only once.  Results of :class:`Derived` functions that are computed together share the
     tasks of the evaluation.  `patch` contains sorted global row numbers, and results that replace
     those of `function`.  `like` are the rows of X as a fit has read them: if X has changed,
     ChunkError is raised.
@@ -387,7 +400,7 @@ def _layer(
 ) -> dict[Any, Any]:
     """Return the tasks that apply a function to each chunk of X."""
     # The patch is inside the task, so the task has a single input, the read, and Dask fuses them.
-    label = partial(_labels_of, width=X.shape[1])
+    label = partial(_labels_of, width=X.shape[1], sparse=is_sparse(X))
     extra_keys: tuple[str, ...] = ()
     layer: dict[Any, Any] = {}
     if getattr(function, "nbytes", 0) < _LARGE:
@@ -434,6 +447,7 @@ def _blockwise(
         "i",
         function=function,
         width=X.shape[1],
+        sparse=is_sparse(X),
         new_axes=new_axes or None,
         align_arrays=False,
         # The single chunk of columns is in a list.

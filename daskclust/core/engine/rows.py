@@ -69,6 +69,8 @@ class Rows(ABC):
     n_features: int
     #: Precision of the distance work: float32 or float64.
     dtype: np.dtype[Any]
+    #: True if only the values that are not zero are stored.
+    is_sparse: bool = False
 
     @property
     def dashboard(self) -> str | None:
@@ -117,9 +119,12 @@ class OpenRows(Rows):
         lengths: tuple[int, ...],
         n_features: int,
         keepable: float = np.inf,
+        *,
+        sparse: bool = False,
     ) -> None:
         self._executor = executor
-        self._prepare = Prepare(working_dtype(dtype), n_columns=n_features)
+        self._prepare = Prepare(working_dtype(dtype), n_columns=n_features, sparse=sparse)
+        self.is_sparse = sparse
         self.lengths = lengths
         self.n_rows = sum(lengths)
         self.n_features = n_features

@@ -19,6 +19,7 @@ from daskclust.core.estimator.transforms import Metric
 from daskclust.core.kernels.missing_values import find_gaps
 from daskclust.core.kernels.moments import first_nonfinite
 from daskclust.core.kernels.nearest.assign import nearest
+from daskclust.core.kernels.sparse import dense
 
 
 def column_name(column: int, names: Any) -> str:
@@ -63,7 +64,8 @@ def check_block(x: Array, start: int, *, missing: bool, names: Any = None) -> No
     name = column_name(column, names)
     if missing:
         raise ValueError(infinite_message(start + row, name))
-    raise ValueError(nonfinite_message(bool(np.isnan(x[row, column])), start + row, name))
+    is_nan = bool(np.isnan(dense(x[row : row + 1])[0, column]))
+    raise ValueError(nonfinite_message(is_nan, start + row, name))
 
 
 def check_squares(squared: Floats, start: int) -> None:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from daskclust.core.array_types import Floats
 from daskclust.core.kernels.blas import one_blas_thread
 from daskclust.core.kernels.compensated import sum_terms
+from daskclust.core.kernels.sparse import SparseRows, of_unit_length
 from daskclust.core.persistence.schema import Array, Fields
 from daskclust.core.reduction import Field, Partial, Reduction, RowBlock
 
@@ -52,14 +53,18 @@ class UnitSphere(Metric):
     A row of zeros stays at the origin, at distance 1 from every center, and counts as absent.
     """
 
-    def absent(self, z: NDArray[Any]) -> NDArray[np.bool_]:
+    def absent(self, z: Any) -> NDArray[np.bool_]:
         """Return a mask of rows without direction; they get weight 0, so none becomes a center."""
+        if isinstance(z, SparseRows):
+            return ~z.stored()
         is_zero: NDArray[np.bool_] = z[:, 0] == 0
         if is_zero.any():
             is_zero[is_zero] = ~z[is_zero].any(axis=1)
         return is_zero
 
-    def __call__(self, x: NDArray[Any]) -> NDArray[Any]:
+    def __call__(self, x: Any) -> Any:
+        if isinstance(x, SparseRows):
+            return of_unit_length(x)
         # Two steps, so that neither tiny nor huge rows underflow or overflow.
         with np.errstate(invalid="ignore", over="ignore"):
             peak = np.abs(x).max(axis=1, keepdims=True, initial=0)
@@ -68,9 +73,10 @@ class UnitSphere(Metric):
             norm = np.sqrt((scaled.astype(np.float64) ** 2).sum(axis=1, keepdims=True))
             return np.divide(scaled, norm, out=scaled, where=usable, casting="same_kind")
 
-    def break_ties(self, x: NDArray[Any], labels: NDArray[Any]) -> NDArray[Any]:
+    def break_ties(self, x: Any, labels: NDArray[Any]) -> NDArray[Any]:
         """Give rows without direction label 0: rounding of the center lengths would choose."""
-        return np.where(x.any(axis=1), labels, labels.dtype.type(0))
+        has_direction = x.stored() if isinstance(x, SparseRows) else x.any(axis=1)
+        return np.where(has_direction, labels, labels.dtype.type(0))
 
     def project(self, centers: Floats) -> Floats:
         norm = np.linalg.norm(centers, axis=-1, keepdims=True)

@@ -24,6 +24,7 @@ from daskclust.core.estimator.arrow import as_table
 from daskclust.core.estimator.columns import check_dates, check_lazy_columns, column_at_fault
 from daskclust.core.estimator.parameters import Interval, check_value
 from daskclust.core.estimator.row_functions import column_name, infinite_message, nonfinite_message
+from daskclust.core.kernels.sparse import canonical, is_sparse
 from daskclust.core.persistence.mixin import check_same_data
 from daskclust.core.reduction import Survey
 from daskclust.core.reduction.survey import (
@@ -369,6 +370,8 @@ def check_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
     data = table = unwrap(X)
     if hasattr(table, "to_numpy") and not (hasattr(table, "columns") or hasattr(table, "iloc")):
         data = table.to_numpy()  # a column of vectors, such as a polars Series of arrays
+    if is_sparse(data):
+        _check_takes_sparse(estimator, data)
     if np.ma.is_masked(data):
         # NumPy would ignore the mask and use the hidden values.
         if get_tags(estimator).input_tags.allow_nan and data.dtype.kind in "fiub":
@@ -396,9 +399,16 @@ def check_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
             "its values are numbers."
         )
     try:
-        return validate_data(
-            estimator, data, reset=reset, dtype=_SUPPORTED_TYPES, order="C", ensure_all_finite=False
+        checked = validate_data(
+            estimator,
+            data,
+            reset=reset,
+            accept_sparse="csr",
+            dtype=_SUPPORTED_TYPES,
+            order="C",
+            ensure_all_finite=False,
         )
+        return canonical(checked) if is_sparse(checked) else checked
     except (TypeError, ValueError) as error:
         fault = column_at_fault(table)
         if fault is None:
@@ -406,8 +416,41 @@ def check_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
         raise ValueError(fault) from error
 
 
+#: Estimators that take sparse rows, for messages.
+_TAKE_SPARSE = "KMeans"
+#: Parameters with which they do not, and why.
+_DENSE_ONLY = {
+    "metric": (("mahalanobis",), "whitened rows have no zeros"),
+    "missing": (("partial",), "values that are not stored are zeros, and not missing"),
+    "init": (_COMPLETE_INITS, "it compares rows in memory"),
+}
+
+
+def check_dense(X: Any) -> None:
+    """Raise TypeError for sparse rows."""
+    if is_sparse(X):
+        raise TypeError(
+            f"X must be dense, got a sparse matrix. Only {_TAKE_SPARSE} takes sparse rows. Use "
+            "X.toarray(), or X.map_blocks(lambda block: block.toarray()) for a Dask array, with "
+            "fewer features if the rows do not fit in memory."
+        )
+
+
+def _check_takes_sparse(estimator: Any, X: Any) -> None:
+    """Raise an error unless an estimator takes sparse rows with its parameters."""
+    if not get_tags(estimator).input_tags.sparse:
+        check_dense(X)
+    for name, (values, reason) in _DENSE_ONLY.items():
+        value = getattr(estimator, name, None)
+        if isinstance(value, str) and value in values:
+            raise ValueError(
+                f"{name}={value!r} does not support sparse X, because {reason}. Use another "
+                f"{name}, or X.toarray()."
+            )
+
+
 def _constant(x: NDArray[Any], value: float) -> Floats:
-    return np.full(len(x), value)
+    return np.full(x.shape[0], value)
 
 
 def check_output(estimator: Any, X: Any) -> None:

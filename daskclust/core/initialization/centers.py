@@ -23,6 +23,7 @@ from daskclust.core.initialization.samples import (
     filled,
     first_rows,
     grows,
+    has_sample,
     is_complete,
     n_candidates,
 )
@@ -61,7 +62,8 @@ def initial_centers(problem: Initialization) -> Floats:
     else:
         given = given_centers(problem.init, data.X, k, data.X.shape[1], problem.seeds)
         centers = np.stack([problem.metric(each) for each in given])
-    if problem.on_sample and not (named and problem.init == "k-means||"):
+    grown = named and problem.init == "k-means||"
+    if problem.on_sample and not grown and has_sample(problem.rows, k):
         sample = draw_sample(problem)
         if _is_representative(sample, k):
             return grow(problem, centers[:, None], sample)
@@ -115,7 +117,10 @@ def _drawn_best(problem: Initialization, picks: list[Floats]) -> Floats:
 
     Each row is the best of several draws, evaluated on a sample of the rows.
     """
-    k, sample = problem.n_clusters, _saved_sample(problem)
+    k = problem.n_clusters
+    if not has_sample(problem.rows, k):
+        return _drawn_apart(problem, picks)
+    sample = _saved_sample(problem)
     if not (sample.n_drawn and sample.total > 0):
         return _drawn_apart(problem, picks)
     part, weight, _ = sample.part(min(first_rows(k), sample.n_drawn))
@@ -129,6 +134,9 @@ def _on_samples(problem: Initialization, picks: list[Floats], known: Floats) -> 
     """Find centers on growing samples, or among candidates if a sample is not representative."""
     rows, k = problem.rows, problem.n_clusters
     drawn = Candidates(problem, picks)
+    if not has_sample(rows, k):
+        drawn.oversample()
+        return _padded(drawn.choose(), k)
     complete, growing = is_complete(rows, k), grows(rows, k)
     if not (complete or draws_at_once(rows, k)):
         drawn.oversample()

@@ -16,6 +16,8 @@ from daskclust.core.reduction import FARTHEST, FarthestRequest
 
 #: Maximum size of the sample, in bytes.
 _BYTES = 2**28
+#: The same for sparse rows, whose sample is dense.
+_SPARSE_BYTES = 2**26
 #: Rows of the sample, and rows per cluster, that leave little noise in the centers.
 _ROWS, _ROWS_EACH = 2**16, 256
 #: Rows of the smallest part, and rows per cluster.
@@ -60,7 +62,13 @@ def tried_rows(k: int) -> int:
 
 def _n_fitting(rows: Rows) -> int:
     """Return the maximum number of rows of a sample in the memory of the client."""
-    return _BYTES // (max(1, rows.n_features) * rows.dtype.itemsize)
+    n_bytes = _SPARSE_BYTES if rows.is_sparse else _BYTES
+    return n_bytes // (max(1, rows.n_features) * rows.dtype.itemsize)
+
+
+def has_sample(rows: Rows, k: int) -> bool:
+    """Return False if rows are sparse and so wide that a useful sample of them is too large."""
+    return not rows.is_sparse or min(first_rows(k), rows.n_rows) <= _n_fitting(rows)
 
 
 def is_complete(rows: Rows, k: int) -> bool:
@@ -165,6 +173,8 @@ def draw_sample(problem: Initialization, size: int | None = None) -> Sample:
     rows, k, missing = problem.rows, problem.n_clusters, problem.missing
     rng = np.random.default_rng([problem.seeds[0], _OF_ROWS])
     size = size or sample_size(rows, k)
+    if rows.is_sparse:
+        size = min(size, _n_fitting(rows))
     numbers = draw_numbers(rows.n_rows, size, int(rng.integers(2**63)))
     x, weight = rows.take(numbers)
     if size == rows.n_rows and x.size <= _MERGED_VALUES:

@@ -18,6 +18,8 @@ from daskclust.core.kernels.blas import one_blas_thread
 from daskclust.core.kernels.compiling import compiled, inner
 from daskclust.core.kernels.nearest.assign import nearest
 from daskclust.core.kernels.nearest.row_loops import WIDTH, cost_of_tile, row_distance
+from daskclust.core.kernels.sparse import SparseRows
+from daskclust.core.kernels.sparse import approach as sparse_approach
 
 #: Number of rows that are copied together.
 _ROWS = 8192
@@ -71,7 +73,7 @@ def draw_apart(points: Any, mass: Any, k: int, uniforms: Any, n_first: int = 0) 
 
 
 def approach(
-    x: Array,
+    x: Array | SparseRows,
     candidates: Floats,
     places: NDArray[np.intp],
     distance: Floats,
@@ -86,6 +88,9 @@ def approach(
     compared with all further candidates, because this kernel is twenty times as fast as single
     distances.
     """
+    if isinstance(x, SparseRows):
+        sparse_approach(x, candidates, places, distance, seen)
+        return
     places = places[np.argsort(seen[places], kind="stable")]
     firsts = seen[places]
     first = 0

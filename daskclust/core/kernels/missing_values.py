@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust.core.array_types import Array, Floats
+from daskclust.core.kernels import sparse
 from daskclust.core.kernels.compiling import compiled, read_only
 
 
@@ -103,7 +104,9 @@ def column_keys(p: int) -> Words:
 
 
 def row_hash(
-    x: Array, weight: Floats | None = None, runs: tuple[tuple[int, int], ...] | None = None
+    x: Array | sparse.SparseRows,
+    weight: Floats | None = None,
+    runs: tuple[tuple[int, int], ...] | None = None,
 ) -> np.uint64:
     """Return the sum, modulo 2**64, of a hash of each row's number, values and weight.
 
@@ -114,6 +117,8 @@ def row_hash(
     Cost: one multiplication of 32 bits per value (the NH hash of UMAC), and two rounds of a mixing
     function per row, about half the time of the moments of rows in memory.
     """
+    if isinstance(x, sparse.SparseRows):
+        return sparse.row_hash(x, weight, runs)
     n, p = x.shape
     keys = column_keys(p + 1)
     # The precision is part of the identity, because distances are computed in it.

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from daskclust.core.array_types import Array, Floats, Ints
+from daskclust.core.kernels import sparse
 from daskclust.core.kernels.compensated import add_plain, two_sum
 from daskclust.core.kernels.compiling import compiled, read_only
 from daskclust.core.kernels.nearest.assign import SEGMENT, direct_distances, label_sums
@@ -64,9 +65,16 @@ def _segment(x, start, stop, weights, weighted, columns):
     return total
 
 
-@compiled()
-def first_nonfinite(x: NDArray) -> tuple[int, int]:
+def first_nonfinite(x: Any) -> tuple[int, int]:
     """Return row and column of the first NaN or infinity in row order, or (-1, -1)."""
+    if isinstance(x, sparse.SparseRows):
+        return sparse.first_nonfinite(x)
+    found: tuple[int, int] = _first_nonfinite(x)
+    return found
+
+
+@compiled()
+def _first_nonfinite(x: NDArray) -> tuple[int, int]:
     for i in range(x.shape[0]):
         for j in range(x.shape[1]):
             if not np.isfinite(x[i, j]):
@@ -127,13 +135,15 @@ def _observed_segment(x, start, stop, weights, weighted, origin, mass, sums, squ
 
 
 def block_moments(
-    x: NDArray,
+    x: Any,
     weight: Floats | None = None,
     segments: Ints | None = None,
     *,
     missing: bool = False,
 ) -> BlockMoments:
     """Return column statistics in one loop; ``segments`` are the ends of segments of plain sums."""
+    if isinstance(x, sparse.SparseRows):
+        return BlockMoments(*sparse.moments(x, weight))
     n, p = x.shape
     hi, lo = np.zeros((2, 2 * p + 2 if missing else p + 1))
     moments, probe = np.zeros((3, p)), np.zeros(p)

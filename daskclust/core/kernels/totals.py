@@ -7,6 +7,7 @@ import functools
 import numpy as np
 
 from daskclust.core.array_types import Array, Floats
+from daskclust.core.kernels import sparse
 from daskclust.core.kernels.compiling import compiled, read_only
 
 #: Number of sums of a block; each sum includes some of the features.
@@ -52,7 +53,7 @@ def _factors(p: int) -> Floats:
     return factors
 
 
-def block_totals(x: Array) -> tuple[Floats, int]:
+def block_totals(x: Array | sparse.SparseRows) -> tuple[Floats, int]:
     """Return sums of values and absolute values (2, N_SUMS), and the number of non-finite values.
 
     Non-finite values count as 0.  Up to rounding, the sums do not depend on the blocks.
@@ -61,6 +62,8 @@ def block_totals(x: Array) -> tuple[Floats, int]:
     1
     """
     p = x.shape[1]
+    if isinstance(x, sparse.SparseRows):
+        return sparse.totals(x, N_SUMS, _factors(p))
     totals = np.zeros((2, p * max(1, -(-_LANES // max(p, 1)))))
     n_missing = 0
     if x.size:

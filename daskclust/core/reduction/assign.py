@@ -20,6 +20,7 @@ from daskclust.core.kernels.nearest.assign import (
 from daskclust.core.kernels.nearest.bounds import Kept, Moves, accumulate_kept
 from daskclust.core.kernels.nearest.k_nearest import CenterTree, nearest_leaf
 from daskclust.core.kernels.rng import smallest
+from daskclust.core.kernels.sparse import dense
 from daskclust.core.reduction.contract import Field, Partial, Reduction, RowBlock, top_dtype
 
 
@@ -184,7 +185,7 @@ def _farthest_block(rows: RowBlock, state: FarthestRequest) -> Partial:
     out = _farthest_fields(state)["rows"].identity()
     out["key"][:m] = keys[chosen]
     out["row"][:m] = rows.numbers(chosen)
-    out["x"][:m] = np.column_stack([rows.x[chosen], weight, labels[chosen]])
+    out["x"][:m] = np.column_stack([dense(rows.x[chosen]), weight, labels[chosen]])
     return {"rows": out}
 
 

@@ -108,6 +108,7 @@ class RowBlock(NamedTuple):
     Attributes
     ----------
     x : ndarray of shape (n, p), float32 or float64, C-contiguous
+        Or :class:`~daskclust.core.kernels.sparse.SparseRows`, for estimators that take them.
     weight : ndarray of shape (n,), float64, or None
         Row weights; ``None`` means weight 1 for all rows.
     runs : tuple of (start, size)

@@ -24,6 +24,7 @@ from daskclust.core.kernels.moments import (
     merge_moments,
 )
 from daskclust.core.kernels.rng import race_keys, smallest
+from daskclust.core.kernels.sparse import dense, largest_values
 from daskclust.core.reduction.assign import ClusterStatistics
 from daskclust.core.reduction.contract import Field, Partial, Reduction, RowBlock, top_dtype
 
@@ -179,7 +180,7 @@ def pick_rows(
     if positions is not None:
         chosen = positions[chosen]
     out["row"][: len(chosen)] = rows.numbers(chosen)
-    out["x"][: len(chosen)] = rows.x[chosen]
+    out["x"][: len(chosen)] = dense(rows.x[chosen])
     return out
 
 
@@ -221,8 +222,7 @@ def usable_weight(rows: RowBlock, partial: Partial) -> Floats | None:
         partial["bad_weight"] = rows.numbers(np.flatnonzero(~usable)[:1])[0].reshape(())
         weight = np.where(usable, weight, 0.0)
     if not weight.all():
-        sizes = np.abs(rows.x[weight == 0]).astype(np.float64)
-        partial["idle"] = np.fmax.reduce(sizes, axis=0, initial=0.0)
+        partial["idle"] = largest_values(rows.x[weight == 0])
     return weight
 
 
@@ -260,7 +260,8 @@ def _block(rows: RowBlock, state: SurveyRequest) -> Partial:
     if not statistics.finite:
         row, column = first_nonfinite(x)
         # The sign of the column number distinguishes NaN and infinity.
-        note_bad(partial, rows, row, -column - 1 if np.isnan(x[row, column]) else column + 1)
+        is_nan = np.isnan(dense(x[row : row + 1])[0, column])
+        note_bad(partial, rows, row, -column - 1 if is_nan else column + 1)
         return partial
     if state.hashed:
         partial["hash"] = np.array([row_hash(x, rows.weight, rows.runs)])

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daskclust.core.array_types import Array, Bools, Floats, Ints
+from daskclust.core.kernels import sparse
 from daskclust.core.kernels.compensated import add_pairs
 from daskclust.core.kernels.compiling import compiled, read_only
 from daskclust.core.kernels.nearest._tiles import sweeper
@@ -68,8 +69,13 @@ def check_rows(x: Array, centers: Floats, **features: Floats | None) -> tuple[Ar
     return read_only(np.ascontiguousarray(x)), read_only(points)
 
 
+def _check_plain(feature_weights: Floats | None, missing: bool) -> None:
+    if feature_weights is not None or missing:
+        raise TypeError("Sparse rows have no feature weights and no missing values.")
+
+
 def accumulate(
-    x: NDArray,
+    x: Any,
     centers: Floats,
     *,
     weight: Floats | None = None,
@@ -81,11 +87,12 @@ def accumulate(
 ) -> BlockStatistics:
     """Assign the rows of a block to their nearest centers, and sum them by cluster.
 
-    Features of weight 0 are not read.  ``shift``, a point near the data (default: the mean of the
-    centers), is subtracted to keep precision.  ``segments`` are the ends of runs of rows, whose
-    plain sum is added to the compensated total; the last is n.  Sums are added to ``into``, in
-    place unless values may be ``missing``.  Rows without values have no cluster.  Segments without
-    missing values are processed as complete rows.
+    ``x`` may be :class:`~daskclust.core.kernels.sparse.SparseRows`, without ``shift``, feature
+    weights and missing values.  Features of weight 0 are not read.  ``shift``, a point near the
+    data (default: the mean of the centers), is subtracted to keep precision.  ``segments`` are the
+    ends of runs of rows, whose plain sum is added to the compensated total; the last is n.  Sums
+    are added to ``into``, in place unless values may be ``missing``.  Rows without values have no
+    cluster.  Segments without missing values are processed as complete rows.
 
     Cost ``O(n k q)`` for q features of non-zero weight; memory in addition to the block: O(k p).
 
@@ -94,6 +101,11 @@ def accumulate(
     array([[ 1.,  2.,  1.],
            [10.,  1.,  1.]])
     """
+    if isinstance(x, sparse.SparseRows):
+        _check_plain(feature_weights, missing)
+        stats = no_statistics(*centers.shape) if into is None else into
+        sparse.accumulate(x, centers, weight, *stats)
+        return stats
     x, centers = check_rows(x, centers, feature_weights=feature_weights, shift=shift)
     n, (k, p) = len(x), centers.shape
     if weight is not None and len(weight) != n:
@@ -118,7 +130,7 @@ def accumulate(
 
 
 def nearest(
-    x: NDArray,
+    x: Any,
     centers: Floats,
     *,
     feature_weights: Floats | None = None,
@@ -131,6 +143,9 @@ def nearest(
     times the arithmetic of complete rows, and tables of ``4 k p`` numbers.  An incomplete row whose
     observed features all have weight 0 has label -1 and distance 0.
     """
+    if isinstance(x, sparse.SparseRows):
+        _check_plain(feature_weights, missing)
+        return sparse.nearest(x, centers)
     x, centers = check_rows(x, centers, feature_weights=feature_weights, shift=shift)
     n = len(x)
     labels, distances = np.empty(n, np.int32), np.empty(n)
