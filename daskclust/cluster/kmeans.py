@@ -268,11 +268,6 @@ array of shape (k, p), fitted model or callable, default="k-means||"
             fallback=initialization.fallback() if named and not grown else None,
         )
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags
-
     @available_if(can_follow)
     def partial_fit(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Self:
         """Update the centers with one batch of rows, for example of a stream.

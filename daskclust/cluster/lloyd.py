@@ -324,6 +324,11 @@ class LloydClusterer(BaseClusterer):
         super()._check_parameters()
         check_missing(self)
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
     def _finish(
         self,
         data: OpenData,

@@ -166,6 +166,22 @@ def test_rows_of_zeros_have_no_direction():
     assert_array_equal(found.labels_[-3:], 0)
 
 
+@pytest.mark.parametrize("params", [{}, {"clamp": False}, {"init": "ss-k-means++"}], ids=repr)
+def test_partial_labels(params):
+    labels = np.where(np.arange(N) % 30 < 3, TRUTH, -1)
+    labels[TRUTH == 3] = -1
+    whole = daskclust.SemiSupervisedKMeans(K, random_state=0, **params)
+    expected = whole.fit(DENSE, labels, sample_weight=WEIGHT)
+    for given_rows in (X, lazy(X, 70)):
+        found = daskclust.SemiSupervisedKMeans(K, random_state=0, **params)
+        found.fit(given_rows, labels, sample_weight=WEIGHT)
+        assert_same(found, expected)
+        assert_array_equal(found.classes_, expected.classes_)
+        assert_array_equal(np.asarray(found.predict(given_rows)), expected.predict(DENSE))
+    with pytest.raises(ValueError, match=r"clusters_per_class=2 does not support sparse X"):
+        daskclust.SemiSupervisedKMeans(K, clusters_per_class=2).fit(X, labels)
+
+
 def test_other_estimators_and_parameters_refuse_sparse_rows():
     for rows in (X, lazy(X)):
         for model in (daskclust.DPMeans(0.5), daskclust.GaussianMixture(2), daskclust.HDBSCAN()):

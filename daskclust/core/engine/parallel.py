@@ -351,9 +351,9 @@ def map_rows(
     ``function(x, start)`` returns one result per row and must be picklable; it gets
     :class:`~daskclust.core.kernels.sparse.SparseRows` if the blocks of X are sparse.  ``start`` is
     the first row of the block (0 if `lengths` are unknown).  A function with a large ``nbytes`` is
-    in the graph only once.  Results of :class:`Derived` functions that are computed together share the
-    tasks of the evaluation.  `patch` contains sorted global row numbers, and results that replace
-    those of `function`.  `like` are the rows of X as a fit has read them: if X has changed,
+    in the graph only once.  Results of :class:`Derived` functions that are computed together share
+    the tasks of the evaluation.  `patch` contains sorted global row numbers, and results that
+    replace those of `function`.  `like` are the rows of X as a fit has read them: if X has changed,
     ChunkError is raised.
     """
     if not is_dask(X):

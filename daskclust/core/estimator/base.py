@@ -162,7 +162,7 @@ class BaseClusterer(
         Parameters
         ----------
         X : array-like, dask.array.Array, DataFrame or xarray.DataArray of shape (n, p)
-            Rows to cluster.  ``KMeans`` also takes SciPy sparse matrices, and Dask arrays of them.
+            Rows to cluster.  ``KMeans`` also takes SciPy sparse matrices.
         y : ignored
         sample_weight : array-like or dask.array.Array of shape (n,), optional
             Weights of the rows.  An integer weight equals repetition; weight 0 equals absence.

@@ -417,12 +417,19 @@ def check_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
 
 
 #: Estimators that take sparse rows, for messages.
-_TAKE_SPARSE = "KMeans"
+_TAKE_SPARSE = "KMeans and SemiSupervisedKMeans"
 #: Parameters with which they do not, and why.
-_DENSE_ONLY = {
-    "metric": (("mahalanobis",), "whitened rows have no zeros"),
-    "missing": (("partial",), "values that are not stored are zeros, and not missing"),
-    "init": (_COMPLETE_INITS, "it compares rows in memory"),
+_DENSE_ONLY: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "metric": (lambda value: value == "mahalanobis", "whitened rows have no zeros"),
+    "missing": (
+        lambda value: value == "partial",
+        "values that are not stored are zeros, and not missing",
+    ),
+    "init": (
+        lambda value: isinstance(value, str) and value in _COMPLETE_INITS,
+        "it compares rows in memory",
+    ),
+    "clusters_per_class": (lambda value: value > 1, "labeled rows are clustered in memory"),
 }
 
 
@@ -430,8 +437,8 @@ def check_dense(X: Any) -> None:
     """Raise TypeError for sparse rows."""
     if is_sparse(X):
         raise TypeError(
-            f"X must be dense, got a sparse matrix. Only {_TAKE_SPARSE} takes sparse rows. Use "
-            "X.toarray(), or X.map_blocks(lambda block: block.toarray()) for a Dask array, with "
+            f"X must be dense, got a sparse matrix. Only {_TAKE_SPARSE} take sparse "
+            "rows. Use X.toarray(), or X.map_blocks(lambda block: block.toarray()) for a Dask array, with "
             "fewer features if the rows do not fit in memory."
         )
 
@@ -440,9 +447,9 @@ def _check_takes_sparse(estimator: Any, X: Any) -> None:
     """Raise an error unless an estimator takes sparse rows with its parameters."""
     if not get_tags(estimator).input_tags.sparse:
         check_dense(X)
-    for name, (values, reason) in _DENSE_ONLY.items():
+    for name, (needs_dense, reason) in _DENSE_ONLY.items():
         value = getattr(estimator, name, None)
-        if isinstance(value, str) and value in values:
+        if is_sparse(X) and value is not None and needs_dense(value):
             raise ValueError(
                 f"{name}={value!r} does not support sparse X, because {reason}. Use another "
                 f"{name}, or X.toarray()."

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust.core.array_types import Array, Floats, Ints
+from daskclust.core.array_types import Floats, Ints
 from daskclust.core.kernels import sparse
 from daskclust.core.kernels.compensated import add_plain, two_sum
 from daskclust.core.kernels.compiling import compiled, read_only
@@ -234,7 +234,7 @@ def _class_squares(x, places, codes, weights, missing, means, squares):  # pragm
 
 
 def class_moments(
-    x: Array,
+    x: Any,
     places: Ints,
     codes: NDArray[np.int32],
     weight: Floats | None,
@@ -252,6 +252,13 @@ def class_moments(
         # Compiled code does not check its indices.
         raise ValueError(f"codes must be in [0, {n_classes}), got [{codes.min()}, {codes.max()}].")
     hi, lo = np.zeros((2, n_classes, 2 * p + 1 if missing else p + 1))
+    if isinstance(x, sparse.SparseRows):
+        of_classes = np.zeros((3, n_classes, p))
+        for c in np.unique(codes):
+            members = places[codes == c]
+            of_rows = None if weight is None else weight[members]
+            hi[c], lo[c], of_classes[:, c], *_ = sparse.moments(x[members], of_rows)
+        return ClassMoments(hi, lo, of_classes)
     x, weights = read_only(x), read_only(np.empty(0) if weight is None else weight)
     _class_sums(x, places, codes, weights, hi, lo)
     total = hi + lo
