@@ -437,8 +437,8 @@ def check_dense(X: Any) -> None:
     """Raise TypeError for sparse rows."""
     if is_sparse(X):
         raise TypeError(
-            f"X must be dense, got a sparse matrix. Only {_TAKE_SPARSE} take sparse "
-            "rows. Use X.toarray(), or X.map_blocks(lambda block: block.toarray()) for a Dask array, with "
+            f"X must be dense, got a sparse matrix. Only {_TAKE_SPARSE} take sparse rows. Use "
+            "X.toarray(), or X.map_blocks(lambda block: block.toarray()) for a Dask array, with "
             "fewer features if the rows do not fit in memory."
         )
 
