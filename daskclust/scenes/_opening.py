@@ -12,10 +12,7 @@ import zarr
 from numpy.typing import ArrayLike
 
 from daskclust.config import check_choice, without_mask
-from daskclust.core.array_types import Array
 from daskclust.core.storage.stored_array import StoredArray
-from daskclust.core.warn import warn
-from daskclust.exceptions import QuantizationWarning
 from daskclust.scenes import _metadata
 from daskclust.scenes._block_tasks import CubeSource, Scaling
 from daskclust.scenes._cube import Cube
@@ -36,7 +33,7 @@ from daskclust.scenes._open_array import (
 )
 from daskclust.scenes.bands import chosen_bands, kept_bands
 from daskclust.scenes.block_grid import BlockGrid, flatten
-from daskclust.scenes.formats.format_detection import BAND_NAMES, NODATA_OF_BANDS
+from daskclust.scenes.quantization import NO_CODE, OF_CODES, chosen_quantization, with_scales
 
 #: Dimensions of an array without names.
 _NAMES = ("time", "y", "x")
@@ -102,109 +99,6 @@ def without_clouds(
         )
     mask = da.repeat(mask, bands // dates, axis=2).rechunk(image.chunks)
     return da.ma.masked_array(image, mask=mask)
-
-
-#: Bands of AlphaEarth, and its code of "no data".
-_BANDS = [f"A{band:02d}" for band in range(64)]
-NO_CODE = -128
-
-
-def chosen_quantization(
-    quantization: Any,
-    scales: Any,
-    dtype: np.dtype[Any],
-    n_bands: int,
-    attributes: Mapping[str, Any],
-) -> str | None:
-    """Return the quantization of a cube: ``"alphaearth"``, ``"tessera"``, or None.
-
-    Scales that are missing or not needed are an error.
-    """
-    if quantization is not None:
-        check_choice(quantization, "quantization", ("auto", "alphaearth", "tessera"))
-    if quantization == "auto" and scales is not None:
-        quantization = "tessera"
-    if (quantization == "tessera") != (scales is not None):
-        raise ValueError(
-            f"quantization={quantization!r} with scales={'None' if scales is None else '...'}; "
-            "expected scales=, one number a pixel, with 'tessera', and only there."
-        )
-    if quantization in ("alphaearth", "tessera") and dtype != np.int8:
-        raise ValueError(
-            "The cube must contain the stored codes, of dtype int8, with "
-            f"quantization={quantization!r}, got dtype {dtype}. Use quantization=None for values."
-        )
-    if quantization == "alphaearth" and n_bands != len(_BANDS):
-        raise ValueError(
-            f"The cube must have the {len(_BANDS)} bands of 'alphaearth', got {n_bands}."
-        )
-    if quantization != "auto":
-        return None if quantization is None else str(quantization)
-    if dtype != np.int8:
-        return None
-    if attributes.get(BAND_NAMES) == _BANDS and NO_CODE in _metadata.nodata_values(
-        attributes, dtype, "auto"
-    ):
-        return "alphaearth"
-    if not {"scale_factor", "add_offset", "_Unsigned"} & set(attributes):
-        warn(
-            f"The cube holds int8 in {n_bands} bands and nothing says what these codes mean; they "
-            "are taken for values. Pass quantization='alphaearth' (64 bands), 'tessera' with "
-            "scales=, or None if they are values.",
-            QuantizationWarning,
-        )
-    return None
-
-
-def with_scales(
-    array: Any, order: tuple[int, ...], scales: Any, place: Georeference, no_data: Sequence[float]
-) -> da.Array:
-    """Return a cube (y, x, band) of float32: codes times the scale of their pixel; lazy.
-
-    `order` are the axes y, x and band of `array`, `scales` are of shape (y, x).
-    """
-    codes = as_lazy(array).transpose(order)
-    found = open_image("scales", scales, codes.shape[:2], place=place)
-    factors = as_lazy(found.values)
-    if factors.dtype.kind != "f":
-        raise ValueError(
-            "scales must contain floats, one per pixel, by which its codes are multiplied, got "
-            f"dtype {factors.dtype}."
-        )
-    factors = factors.rechunk(codes.chunks[:2])[:, :, None]
-    return da.map_blocks(
-        _times,
-        codes,
-        factors,
-        no_data=tuple(no_data),
-        chunks=codes.chunks,
-        meta=np.empty((0, 0, 0), np.float32),
-        token="daskclust-scales",
-    )
-
-
-def _times(codes: Array, factors: Array, no_data: tuple[float, ...]) -> Array:
-    wrong = factors[(factors < 0) | np.isinf(factors)]
-    if wrong.size:
-        raise ValueError(
-            "scales must contain finite numbers >= 0, by which codes are multiplied, and NaN for "
-            f"missing values, got {wrong[0]:g} ({wrong.size} such pixels in a block)."
-        )
-    out = codes.astype(np.float32) * factors.astype(np.float32)
-    if no_data:
-        out[np.isin(codes, no_data)] = np.nan
-    return out
-
-
-#: Attributes that are about codes, not about what becomes of them.
-_OF_CODES = (
-    *_metadata.NODATA_ATTRIBUTES,
-    NODATA_OF_BANDS,
-    "valid_min",
-    "valid_max",
-    "valid_range",
-    "_Unsigned",
-)
 
 
 def open_cube(
@@ -385,7 +279,7 @@ def open_cube(
             )
         codes = _metadata.nodata_values(attributes, array.dtype, nodata_value)
         array, order = with_scales(array, order, scales, place, codes), (0, 1, 2)
-        attributes = {name: attributes[name] for name in attributes if name not in _OF_CODES}
+        attributes = {name: attributes[name] for name in attributes if name not in OF_CODES}
     if wavelengths is None:
         centers = _metadata.find_wavelengths(found.wavelengths, n_bands)
     else:

@@ -3,193 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
-from typing import Any, Literal, get_args
+from typing import Any
 
-import dask.array as da
-import numpy as np
-from dask.base import tokenize
-
-from daskclust.config import check_choice
-from daskclust.core.array_types import Array
 from daskclust.scenes._cube import Cube
 from daskclust.scenes._opening import open_cube
-from daskclust.scenes.formats.format_detection import needs_extra
-from daskclust.scenes.mosaic_grid import (
-    bounds_of_tiles,
-    shift_of_tile,
-    steps_of_tiles,
-    target_grid,
-)
-from daskclust.scenes.mosaic_tiles import Tile, names_of_bands, open_tiles
-
-Overlap = Literal["first", "last", "mean"]
-Resampling = Literal["nearest", "bilinear", "cubic", "average"]
-
-#: Number of rows and columns of a block of the target grid.
-_BLOCK = 1024
-#: Number of rows and columns of the units in which tiles are resampled.  Units do not depend on
-#: blocks, and therefore the last bits of the values do not depend on them, either.
-_UNIT = 512
-
-
-class _Mosaic:
-    """Bands of a mosaic on the target grid, whose pixels are read when they are indexed."""
-
-    ndim = 3
-
-    def __init__(
-        self,
-        tiles: Sequence[Tile],
-        n_bands: int,
-        grid: tuple[Any, str, tuple[int, int]],
-        resampling: Resampling,
-        overlap: Overlap,
-    ) -> None:
-        self.transform, self.crs, shape = grid
-        self.shape = n_bands, *shape
-        self.resampling, self.overlap = resampling, overlap
-        # The mean does not depend on the order of the tiles, not even in the last bits.
-        if overlap == "mean":
-            tiles = sorted(tiles, key=lambda tile: (tile.shown, tile.transform))
-        self.tiles = tuple(reversed(tiles) if overlap == "last" else tiles)
-        self.dtype, self.nodata, self.decodes = _common_type(tiles)
-        self._bounds = bounds_of_tiles(self.tiles, self.transform, self.crs)
-        self._steps = steps_of_tiles(self.tiles, self.transform, self.crs)
-        self._shifts = [shift_of_tile(tile, self.transform, self.crs, shape) for tile in self.tiles]
-
-    def __dask_tokenize__(self) -> Any:
-        grid = tuple(self.transform)[:6], self.crs, self.shape
-        keys = [(t.shown, t.files.key, t.first, t.transform) for t in self.tiles]
-        return grid, keys, self.resampling, self.overlap
-
-    def __getitem__(self, key: Any) -> Array:
-        slices = [slice(k, k + 1) if isinstance(k, int | np.integer) else k for k in key]
-        spans = [range(size)[part] for part, size in zip(slices, self.shape, strict=True)]
-        if 0 in map(len, spans):
-            return np.empty([len(span) for span in spans], self.dtype)
-        bands, rows, columns = (range(min(span), max(span) + 1) for span in spans)
-        out = np.empty((len(bands), len(rows), len(columns)), self.dtype)
-        for y in _units(rows, self.shape[1]):
-            for x in _units(columns, self.shape[2]):
-                values = self._read(bands, y, x)
-                own = [
-                    range(max(unit.start, part.start), min(unit.stop, part.stop))
-                    for unit, part in ((y, rows), (x, columns))
-                ]
-                out[:, _slice(own[0], rows), _slice(own[1], columns)] = values[
-                    :, _slice(own[0], y), _slice(own[1], x)
-                ]
-        out = out[tuple(slice(None, None, span.step) for span in spans)]
-        return out[tuple(0 if isinstance(k, int | np.integer) else slice(None) for k in key)]
-
-    def _read(self, bands: range, rows: range, columns: range) -> Array:
-        """Return the values of some bands on a unit of the grid, from all tiles."""
-        shape = len(bands), len(rows), len(columns)
-        out = np.full(shape, self.nodata, self.dtype)
-        is_mean = self.overlap == "mean"
-        count = np.zeros(shape, np.int32)
-        total = np.zeros(shape if is_mean else 0)
-        # A kernel adds up to two pixels at the border of a tile.
-        left, top = np.floor(self._bounds[:, :2].T) - 2
-        right, bottom = np.ceil(self._bounds[:, 2:].T) + 2
-        touches = (left < columns.stop) & (right > columns.start)
-        touches &= (top < rows.stop) & (bottom > rows.start)
-        for number in np.flatnonzero(touches).tolist():
-            tile = self.tiles[number]
-            own = [band for band in bands if tile.first <= band < tile.first + tile.n_bands]
-            y = range(int(max(rows.start, top[number])), int(min(rows.stop, bottom[number])))
-            x = range(int(max(columns.start, left[number])), int(min(columns.stop, right[number])))
-            if not own:
-                continue
-            here = (
-                slice(own[0] - bands.start, own[-1] - bands.start + 1),
-                _slice(y, rows),
-                _slice(x, columns),
-            )
-            if not is_mean and count[here].all():
-                continue
-            values = self._warped(number, [band - tile.first for band in own], y, x)
-            if values is None:
-                continue
-            is_valid = ~np.isnan(values) if np.isnan(self.nodata) else values != self.nodata
-            if is_mean:
-                total[here][is_valid] += values[is_valid]
-            else:
-                is_valid &= count[here] == 0
-                out[here][is_valid] = values[is_valid]
-            count[here] += is_valid
-        if is_mean:
-            has_values = count > 0
-            mean = total[has_values] / count[has_values]
-            out[has_values] = np.rint(mean) if self.dtype.kind in "iu" else mean
-        return out
-
-    def _warped(
-        self, number: int, bands: Sequence[int], rows: range, columns: range
-    ) -> Array | None:
-        """Return the values of a tile on a rectangle of the grid, None if they do not overlap."""
-        from affine import Affine
-
-        tile, shift = self.tiles[number], self._shifts[number]
-        shape = len(rows), len(columns)
-        if shift is None:
-            corner = self.transform @ Affine.translation(columns.start, rows.start)
-            target = corner, self.crs, shape
-            values = tile.resample(bands, target, self.resampling, self._steps[number].tolist())
-            return None if values is None else self._decoded(tile, bands, values)
-        # The pixels of the tile are pixels of the grid.
-        x, y = columns.start + shift[0], rows.start + shift[1]
-        left, right = max(x, 0), min(x + shape[1], tile.shape[1])
-        top, bottom = max(y, 0), min(y + shape[0], tile.shape[0])
-        if left >= right or top >= bottom:
-            return None
-        values = tile.read(bands, slice(top, bottom), slice(left, right))
-        out = np.full((len(bands), *shape), self.nodata, self.dtype)
-        out[:, top - y : bottom - y, left - x : right - x] = self._decoded(tile, bands, values)
-        return out
-
-    def _decoded(self, tile: Tile, bands: Sequence[int], values: Any) -> Array:
-        """Return values in the data type of the mosaic, with its nodata value where masked."""
-        out = values.data
-        if self.decodes:
-            scale = np.array([tile.scales[band] for band in bands])[:, None, None]
-            offset = np.array([tile.offsets[band] for band in bands])[:, None, None]
-            out = out * scale + offset
-        out = out.astype(self.dtype)
-        out[np.ma.getmaskarray(values)] = self.nodata
-        return out
-
-
-def _units(part: range, size: int) -> list[range]:
-    """Return the units of an axis that overlap with a part of it."""
-    starts = range(part.start // _UNIT * _UNIT, part.stop, _UNIT)
-    return [range(start, min(start + _UNIT, size)) for start in starts]
-
-
-def _slice(part: range, whole: range) -> slice:
-    return slice(part.start - whole.start, part.stop - whole.start)
-
-
-def _common_type(tiles: Sequence[Tile]) -> tuple[np.dtype[Any], Any, bool]:
-    """Return data type and nodata value of a mosaic, and True if its values are decoded.
-
-    Stored integers are kept if all tiles have the same type, nodata value, scale and offset.
-    """
-    coding = {
-        (tile.dtype, value, scale, offset, tile.is_masked)
-        for tile in tiles
-        for value, scale, offset in zip(tile.nodata, tile.scales, tile.offsets, strict=True)
-    }
-    dtype = np.result_type(*(tile.dtype for tile in tiles))
-    if len(coding) == 1 and dtype.kind in "iu":
-        ((_, value, _, _, is_masked),) = coding
-        limits = np.iinfo(dtype)
-        if value is not None and not is_masked and limits.min <= value <= limits.max:
-            return dtype, dtype.type(value), False
-    decodes = any(scale != 1.0 or offset != 0.0 for _, _, scale, offset, _ in coding)
-    small = dtype.itemsize <= (4 if dtype.kind == "f" else 2)
-    return np.dtype(np.float32 if small else np.float64), np.nan, decodes
+from daskclust.scenes.mosaic_image import Overlap, Resampling, mosaic_image
 
 
 def open_mosaic(
@@ -290,51 +108,16 @@ def open_mosaic(
     >>> cube.shape
     (4, 8, 2)
     """
-    with needs_extra("A mosaic"):
-        import odc.geo  # noqa: F401
-        import rasterio
-        import rioxarray  # noqa: F401
-        import xarray
-    check_choice(resampling, "resampling", get_args(Resampling))
-    check_choice(overlap, "overlap", get_args(Overlap))
-    listed = list(items)
-    dates = None if time is None else [np.datetime64(date) for date in time]
-    if dates is not None and len(dates) != len(listed):
-        raise ValueError(f"time must have {len(listed)} dates, one per item, got {len(dates)}.")
-    opened = open_tiles(listed, assets, skip_damaged)
-    steps = sorted(set(dates)) if dates is not None else []
-    names, n_bands = names_of_bands(opened)
-    tiles = []
-    for number, parts in opened:
-        step = steps.index(dates[number]) if dates is not None else 0
-        tiles += [replace(tile, first=tile.first + step * n_bands) for tile in parts]
-    with rasterio.Env():
-        grid = target_grid(tiles, like, crs, resolution, region)
-        mosaic = _Mosaic(tiles, n_bands * max(len(steps), 1), grid, resampling, overlap)
-    pixels = da.from_array(
-        mosaic,
-        chunks=(-1, _BLOCK, _BLOCK),
-        name=f"mosaic-{tokenize(mosaic)}",
-        asarray=False,
-        fancy=False,
-        meta=np.empty((0, 0, 0), mosaic.dtype),
+    image = mosaic_image(
+        items,
+        time=time,
+        assets=assets,
+        like=like,
+        crs=crs,
+        resolution=resolution,
+        region=region,
+        resampling=resampling,
+        overlap=overlap,
+        skip_damaged=skip_damaged,
     )
-    if steps:
-        names = [f"{date} {name}" for date in steps for name in names]
-    attributes: dict[str, Any] = {"long_name": names}
-    if not np.isnan(mosaic.nodata):
-        attributes["_FillValue"] = mosaic.nodata
-    if not mosaic.decodes and mosaic.dtype.kind in "iu":
-        attributes["scale_factor"], attributes["add_offset"] = (
-            tiles[0].scales[0],
-            tiles[0].offsets[0],
-        )
-    transform, system, (height, width) = grid
-    x, y = transform @ (np.arange(width) + 0.5, 0.5), transform @ (0.5, np.arange(height) + 0.5)
-    image = xarray.DataArray(
-        pixels,
-        dims=("band", "y", "x"),
-        coords={"band": names, "y": np.asarray(y[1]), "x": np.asarray(x[0])},
-        attrs=attributes,
-    )
-    return open_cube(image.rio.write_crs(system), **options)
+    return open_cube(image, **options)

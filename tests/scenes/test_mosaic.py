@@ -162,7 +162,7 @@ def test_reprojected_values_are_those_of_the_stitched_image(
 def test_values_do_not_depend_on_blocks(tiles, resampling, overlap, monkeypatch):
     options = {"crs": "EPSG:3035", "resolution": 7.0}
     options |= {"resampling": resampling, "overlap": overlap}
-    monkeypatch.setattr("daskclust.scenes.mosaic._UNIT", 40)
+    monkeypatch.setattr("daskclust.scenes.mosaic_image._UNIT", 40)
     expected = band(daskclust.open_mosaic(tiles, **options))
     for chunks in ((17, 23), (64, 1000)):
         np.testing.assert_array_equal(

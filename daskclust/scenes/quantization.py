@@ -1,0 +1,120 @@
+"""Codes of one byte per band that stand for floats: embeddings of AlphaEarth and TESSERA."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import dask.array as da
+import numpy as np
+
+from daskclust.config import check_choice
+from daskclust.core.array_types import Array
+from daskclust.core.warn import warn
+from daskclust.exceptions import QuantizationWarning
+from daskclust.scenes import _metadata
+from daskclust.scenes._georeference import Georeference
+from daskclust.scenes._open_array import as_lazy, open_image
+from daskclust.scenes.formats.format_detection import BAND_NAMES, NODATA_OF_BANDS
+
+#: Bands of AlphaEarth, and its code of "no data".
+_BANDS = [f"A{band:02d}" for band in range(64)]
+NO_CODE = -128
+
+
+def chosen_quantization(
+    quantization: Any,
+    scales: Any,
+    dtype: np.dtype[Any],
+    n_bands: int,
+    attributes: Mapping[str, Any],
+) -> str | None:
+    """Return the quantization of a cube: ``"alphaearth"``, ``"tessera"``, or None.
+
+    Scales that are missing or not needed are an error.
+    """
+    if quantization is not None:
+        check_choice(quantization, "quantization", ("auto", "alphaearth", "tessera"))
+    if quantization == "auto" and scales is not None:
+        quantization = "tessera"
+    if (quantization == "tessera") != (scales is not None):
+        raise ValueError(
+            f"quantization={quantization!r} with scales={'None' if scales is None else '...'}; "
+            "expected scales=, one number a pixel, with 'tessera', and only there."
+        )
+    if quantization in ("alphaearth", "tessera") and dtype != np.int8:
+        raise ValueError(
+            "The cube must contain the stored codes, of dtype int8, with "
+            f"quantization={quantization!r}, got dtype {dtype}. Use quantization=None for values."
+        )
+    if quantization == "alphaearth" and n_bands != len(_BANDS):
+        raise ValueError(
+            f"The cube must have the {len(_BANDS)} bands of 'alphaearth', got {n_bands}."
+        )
+    if quantization != "auto":
+        return None if quantization is None else str(quantization)
+    if dtype != np.int8:
+        return None
+    if attributes.get(BAND_NAMES) == _BANDS and NO_CODE in _metadata.nodata_values(
+        attributes, dtype, "auto"
+    ):
+        return "alphaearth"
+    if not {"scale_factor", "add_offset", "_Unsigned"} & set(attributes):
+        warn(
+            f"The cube holds int8 in {n_bands} bands and nothing says what these codes mean; they "
+            "are taken for values. Pass quantization='alphaearth' (64 bands), 'tessera' with "
+            "scales=, or None if they are values.",
+            QuantizationWarning,
+        )
+    return None
+
+
+def with_scales(
+    array: Any, order: tuple[int, ...], scales: Any, place: Georeference, no_data: Sequence[float]
+) -> da.Array:
+    """Return a cube (y, x, band) of float32: codes times the scale of their pixel; lazy.
+
+    `order` are the axes y, x and band of `array`, `scales` are of shape (y, x).
+    """
+    codes = as_lazy(array).transpose(order)
+    found = open_image("scales", scales, codes.shape[:2], place=place)
+    factors = as_lazy(found.values)
+    if factors.dtype.kind != "f":
+        raise ValueError(
+            "scales must contain floats, one per pixel, by which its codes are multiplied, got "
+            f"dtype {factors.dtype}."
+        )
+    factors = factors.rechunk(codes.chunks[:2])[:, :, None]
+    return da.map_blocks(
+        _times,
+        codes,
+        factors,
+        no_data=tuple(no_data),
+        chunks=codes.chunks,
+        meta=np.empty((0, 0, 0), np.float32),
+        token="daskclust-scales",
+    )
+
+
+def _times(codes: Array, factors: Array, no_data: tuple[float, ...]) -> Array:
+    wrong = factors[(factors < 0) | np.isinf(factors)]
+    if wrong.size:
+        raise ValueError(
+            "scales must contain finite numbers >= 0, by which codes are multiplied, and NaN for "
+            f"missing values, got {wrong[0]:g} ({wrong.size} such pixels in a block)."
+        )
+    out = codes.astype(np.float32) * factors.astype(np.float32)
+    if no_data:
+        out[np.isin(codes, no_data)] = np.nan
+    return out
+
+
+#: Attributes that are about codes, not about what becomes of them.
+OF_CODES = (
+    *_metadata.NODATA_ATTRIBUTES,
+    NODATA_OF_BANDS,
+    "valid_min",
+    "valid_max",
+    "valid_range",
+    "_Unsigned",
+)
