@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, cast
@@ -33,6 +34,8 @@ from daskclust.scenes._open_array import (
 )
 from daskclust.scenes.bands import chosen_bands, kept_bands
 from daskclust.scenes.block_grid import BlockGrid, flatten
+from daskclust.scenes.mosaic_image import mosaic_image
+from daskclust.scenes.products import is_product
 from daskclust.scenes.quantization import NO_CODE, OF_CODES, chosen_quantization, with_scales
 
 #: Dimensions of an array without names.
@@ -118,6 +121,8 @@ def open_cube(
     quantization: Literal["auto", "alphaearth", "tessera"] | None = "auto",
     scales: Any = None,
     wavelengths: ArrayLike | None = None,
+    resolution: float | tuple[float, float] | None = None,
+    exclude_classes: Sequence[int] | None = None,
 ) -> Cube:
     """Open an image cube from a file, a store, an xarray object or a Dask array.
 
@@ -129,11 +134,13 @@ def open_cube(
         also GeoTIFF, COG, VRT, ENVI (header or data), NetCDF and HDF5, and a list of band
         files of one grid; and ``.npy`` files, with `dims`.  With a distributed cluster,
         workers must see it under the same path.  Or an ``xarray.Dataset`` or
-        ``DataArray``; or a Dask or NumPy array, with `dims`.
+        ``DataArray``; or a Dask or NumPy array, with `dims`.  Or a product of satellites: a
+        Sentinel-2 SAFE folder, a Sentinel-2 EOPF Zarr store, or the folder of a TESSERA tile.
     variable : str or sequence of str, default=None
         Array inside a group or Dataset, or the images that are its bands; None takes the
         only one of three (or four) dimensions, else all images (y, x) in the order of
-        their names, B2 before B10.
+        their names, B2 before B10.  Of a Sentinel-2 product: names of its bands, such as
+        ``["B02", "B8A"]``; None takes all.
     nodata : float, sequence of float, None or "auto", default="auto"
         Value that means "no data", besides NaN; a sequence has one value per stored band,
         and None for a band without such a value.
@@ -183,6 +190,14 @@ def open_cube(
     wavelengths : array of float, shape (band,) or (2,), default=None
         Centers of all stored bands in nm (or micrometers, if all are below 100), in place of
         those that the file states; or of the first and the last, with equal steps between.
+    resolution : float or (float, float), default=None
+        Width and height of a pixel in units of the coordinate system, for a product or a list of
+        band files.  Their bands are resampled to it (nearest).  None: a product has the resolution
+        of most of its pixels, 10 m for all bands of Sentinel-2.
+    exclude_classes : sequence of int, default=None
+        Classes of the scene classification (SCL) of a Sentinel-2 L2A product whose pixels are
+        missing.  None: 0, 1, 3, 8, 9 and 10 (no data, saturated, cloud shadow, clouds, cirrus);
+        () keeps all.
 
     Returns
     -------
@@ -191,7 +206,7 @@ def open_cube(
     Raises
     ------
     FileNotFoundError
-        The file or store does not exist.
+        The file or store does not exist, or a product lacks its bands, metadata, scales or grid.
     ImportError
         A package that reads the format is missing; the message names the extra.
     KeyError
@@ -217,6 +232,10 @@ def open_cube(
     Samples are ``stored * scale_factor + add_offset`` (one number, or one a band) of the
     attributes, computed in float64; float32 where 16 bits or float32 are stored.
     ``_Unsigned`` is followed.  Opening reads metadata and coordinates only.
+
+    Bands of Sentinel-2 have their finest resolution and become reflectance: the scale and the
+    offsets are those in the metadata of the product, which have changed with processing baseline
+    04.00.  The stored value 0 is missing.  See :func:`open_mosaic` for several products.
 
     Coordinates along y and x are positions of pixel centers.  They win over stated
     transforms, which xarray leaves as they were when pixels are selected.  Transforms are
@@ -246,6 +265,23 @@ def open_cube(
     if not 0 <= min_observed <= 1:
         raise ValueError(
             f"min_observed must be a fraction of the bands from 0 to 1, got {min_observed!r}."
+        )
+    is_list = isinstance(store, list | tuple) and all(
+        isinstance(p, str | os.PathLike) for p in store
+    )
+    if is_product(store) or (is_list and resolution is not None):
+        store = mosaic_image(
+            [store],
+            assets=[variable] if isinstance(variable, str) else variable,
+            resolution=resolution,
+            exclude_classes=exclude_classes,
+        )
+        variable = variable if is_list else None
+    elif resolution is not None or exclude_classes is not None:
+        raise ValueError(
+            "resolution and exclude_classes require a product of satellites, or resolution a list "
+            f"of band files, got resolution={resolution!r}, exclude_classes={exclude_classes!r} "
+            f"and {type(store).__name__}. Use open_mosaic([...])."
         )
     found = find_cube(store, variable, dims)
     array = found.array

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from daskclust.scenes._cube import Cube
 from daskclust.scenes._opening import open_cube
@@ -13,7 +13,7 @@ from daskclust.scenes.mosaic_image import Overlap, Resampling, mosaic_image
 def open_mosaic(
     items: Iterable[Any],
     *,
-    time: Sequence[Any] | None = None,
+    time: Sequence[Any] | Literal["names"] | None = None,
     assets: Sequence[str] | None = None,
     like: Any = None,
     crs: Any = None,
@@ -22,6 +22,7 @@ def open_mosaic(
     resampling: Resampling = "nearest",
     overlap: Overlap = "first",
     skip_damaged: bool = False,
+    exclude_classes: Sequence[int] | None = None,
     **options: Any,
 ) -> Cube:
     """Open many files as one cube on one grid.
@@ -37,14 +38,17 @@ def open_mosaic(
 
         - a path or URL of a raster file,
         - a DataArray with a coordinate system, as ``rioxarray.open_rasterio`` returns it,
+        - a Sentinel-2 SAFE folder or EOPF Zarr store, or the folder of a TESSERA tile,
         - a list of these, whose bands are joined; their resolutions may differ, and their order
           must be the same in all items,
         - a STAC item (an object with ``assets``); `assets` names its bands.
-    time : sequence, optional
-        Date of each item.  Items of a date are one mosaic, and the bands of all dates, in
-        ascending order, are the features.
+    time : sequence or "names", optional
+        Date of each item.  ``"names"`` reads the date in the name of Sentinel-2 products, else the
+        year that a folder of the path names, as of AlphaEarth and TESSERA.  Items of a date are
+        one mosaic, and the bands of all dates, in ascending order, are the features.
     assets : sequence of str, optional
-        Names of the assets of STAC items that are bands.
+        Names of the assets of STAC items that are bands, or of the bands of Sentinel-2 products,
+        such as ``["B02", "B8A"]``.  Default: all bands of a product.
     like : Cube, DataArray, GeoBox or path, optional
         Object with the target grid.
     crs : str, int or object, optional
@@ -63,6 +67,10 @@ def open_mosaic(
         - ``"mean"``: mean of the items that have data there.
     skip_damaged : bool, default=False
         If True, items with files that cannot be opened are left out, with a warning.
+    exclude_classes : sequence of int, optional
+        Classes of the scene classification (SCL) of Sentinel-2 L2A products whose pixels are
+        missing in the item.  Default: 0, 1, 3, 8, 9 and 10 (no data, saturated, cloud shadow,
+        clouds, cirrus); () keeps all.
     **options
         Further options of :func:`open_cube`, such as ``scale`` or ``wavelengths``.
 
@@ -74,8 +82,8 @@ def open_mosaic(
     ------
     ValueError
         If there are no tiles, if tiles have different numbers or names of bands or no coordinate
-        system, if the region is outside all tiles, if the grid crosses the antimeridian, and if
-        it has more than 1e11 pixels.
+        system, if the region is outside all tiles, if codes of AlphaEarth would be averaged, if
+        the grid crosses the antimeridian, and if it has more than 1e11 pixels.
     OSError
         If a file cannot be opened.  Tasks raise it if a file cannot be read.
 
@@ -88,6 +96,12 @@ def open_mosaic(
     Missing values of each file (``nodata``, masks, alpha bands) are missing in the cube.  Stored
     integers are kept if all tiles have the same type, nodata value, scale and offset.  Otherwise,
     values are decoded to float32 (float64 for more than 16 bits).
+
+    Bands of Sentinel-2 have their finest resolution, and the scale and offsets that the metadata
+    of the product state: products before and after processing baseline 04.00 can be mixed.  The
+    classification is resampled by nearest neighbor.  Tiles of AlphaEarth are known by their bands
+    ``A00`` to ``A63`` and their nodata value, as in :func:`open_cube`; rows may run from south to
+    north.  Pass ``quantization="alphaearth"`` if they have lost their names.
 
     Reprojection is GDAL's without approximation, so that values do not depend on blocks.  Near
     the border of a tile, resampling uses the pixels of this tile only.
@@ -119,5 +133,6 @@ def open_mosaic(
         resampling=resampling,
         overlap=overlap,
         skip_damaged=skip_damaged,
+        exclude_classes=exclude_classes,
     )
     return open_cube(image, **options)

@@ -20,12 +20,16 @@ from daskclust.scenes.mosaic_grid import (
     target_grid,
 )
 from daskclust.scenes.mosaic_tiles import Tile, names_of_bands, open_tiles
+from daskclust.scenes.products import UNCLEAR_CLASSES, date_of
+from daskclust.scenes.quantization import ALPHAEARTH_BANDS
 
 Overlap = Literal["first", "last", "mean"]
 Resampling = Literal["nearest", "bilinear", "cubic", "average"]
 
 #: Number of rows and columns of a block of the target grid.
 _BLOCK = 1024
+#: Maximum number of bytes of such a block.  Blocks with more bytes have the size of a unit.
+_BLOCK_BYTES = 2**28
 #: Number of rows and columns of the units in which tiles are resampled.  Units do not depend on
 #: blocks, and therefore the last bits of the values do not depend on them, either.
 _UNIT = 512
@@ -43,14 +47,22 @@ class _Mosaic:
         grid: tuple[Any, str, tuple[int, int]],
         resampling: Resampling,
         overlap: Overlap,
+        excluded: Sequence[int],
     ) -> None:
         self.transform, self.crs, shape = grid
         self.shape = n_bands, *shape
-        self.resampling, self.overlap = resampling, overlap
+        self.resampling, self.overlap, self.excluded = resampling, overlap, tuple(excluded)
         # The mean does not depend on the order of the tiles, not even in the last bits.
         if overlap == "mean":
             tiles = sorted(tiles, key=lambda tile: (tile.shown, tile.transform))
-        self.tiles = tuple(reversed(tiles) if overlap == "last" else tiles)
+        classes = {t.classes.shown: t.classes for t in tiles if t.classes is not None}
+        self._n_tiles = len(tiles)
+        # No band of the mosaic is in the tiles of classes, which follow the others.
+        self.tiles = (
+            *(reversed(tiles) if overlap == "last" else tiles),
+            *(replace(tile, first=n_bands) for tile in classes.values()),
+        )
+        self._classes = {name: len(tiles) + i for i, name in enumerate(classes)}
         self.dtype, self.nodata, self.decodes = _common_type(tiles)
         self._bounds = bounds_of_tiles(self.tiles, self.transform, self.crs)
         self._steps = steps_of_tiles(self.tiles, self.transform, self.crs)
@@ -58,8 +70,11 @@ class _Mosaic:
 
     def __dask_tokenize__(self) -> Any:
         grid = tuple(self.transform)[:6], self.crs, self.shape
-        keys = [(t.shown, t.files.key, t.first, t.transform) for t in self.tiles]
-        return grid, keys, self.resampling, self.overlap
+        keys = [
+            (t.source, t.files.key, t.first, t.transform, t.nodata, t.scales, t.offsets)
+            for t in self.tiles
+        ]
+        return grid, keys, self.resampling, self.overlap, self.excluded
 
     def __getitem__(self, key: Any) -> Array:
         slices = [slice(k, k + 1) if isinstance(k, int | np.integer) else k for k in key]
@@ -93,6 +108,7 @@ class _Mosaic:
         right, bottom = np.ceil(self._bounds[:, 2:].T) + 2
         touches = (left < columns.stop) & (right > columns.start)
         touches &= (top < rows.stop) & (bottom > rows.start)
+        hidden: dict[Any, Any] = {}
         for number in np.flatnonzero(touches).tolist():
             tile = self.tiles[number]
             own = [band for band in bands if tile.first <= band < tile.first + tile.n_bands]
@@ -111,6 +127,13 @@ class _Mosaic:
             if values is None:
                 continue
             is_valid = ~np.isnan(values) if np.isnan(self.nodata) else values != self.nodata
+            if tile.classes is not None and self.excluded:
+                # The bands of a product share the classes.
+                key = tile.classes.shown, y, x
+                if key not in hidden:
+                    found = self._warped(self._classes[tile.classes.shown], [0], y, x)
+                    hidden[key] = found is not None and np.isin(found, self.excluded)
+                is_valid &= ~hidden[key]
             if is_mean:
                 total[here][is_valid] += values[is_valid]
             else:
@@ -134,7 +157,8 @@ class _Mosaic:
         if shift is None:
             corner = self.transform @ Affine.translation(columns.start, rows.start)
             target = corner, self.crs, shape
-            values = tile.resample(bands, target, self.resampling, self._steps[number].tolist())
+            method = self.resampling if number < self._n_tiles else "nearest"
+            values = tile.resample(bands, target, method, self._steps[number].tolist())
             return None if values is None else self._decoded(tile, bands, values)
         # The pixels of the tile are pixels of the grid.
         x, y = columns.start + shift[0], rows.start + shift[1]
@@ -193,7 +217,7 @@ def _common_type(tiles: Sequence[Tile]) -> tuple[np.dtype[Any], Any, bool]:
 def mosaic_image(
     items: Iterable[Any],
     *,
-    time: Sequence[Any] | None = None,
+    time: Sequence[Any] | Literal["names"] | None = None,
     assets: Sequence[str] | None = None,
     like: Any = None,
     crs: Any = None,
@@ -202,6 +226,7 @@ def mosaic_image(
     resampling: Resampling = "nearest",
     overlap: Overlap = "first",
     skip_damaged: bool = False,
+    exclude_classes: Sequence[int] | None = None,
 ) -> Any:
     """Return a lazy DataArray (band, y, x) of many tiles; see :func:`open_mosaic`."""
     with needs_extra("A mosaic"):
@@ -212,6 +237,9 @@ def mosaic_image(
     check_choice(resampling, "resampling", get_args(Resampling))
     check_choice(overlap, "overlap", get_args(Overlap))
     listed = list(items)
+    if isinstance(time, str):
+        check_choice(time, "time", ("names",))
+        time = [date_of(item) for item in listed]
     dates = None if time is None else [np.datetime64(date) for date in time]
     if dates is not None and len(dates) != len(listed):
         raise ValueError(f"time must have {len(listed)} dates, one per item, got {len(dates)}.")
@@ -222,18 +250,33 @@ def mosaic_image(
     for number, parts in opened:
         step = steps.index(dates[number]) if dates is not None else 0
         tiles += [replace(tile, first=tile.first + step * n_bands) for tile in parts]
+    if exclude_classes is not None and all(tile.classes is None for tile in tiles):
+        raise ValueError(
+            f"exclude_classes must be None, got {exclude_classes!r}, because no item has a scene "
+            "classification. Use mask=."
+        )
+    excluded = UNCLEAR_CLASSES if exclude_classes is None else exclude_classes
+    if names == ALPHAEARTH_BANDS and (resampling != "nearest" or overlap == "mean"):
+        raise ValueError(
+            "Codes of AlphaEarth require resampling='nearest' and overlap='first' or 'last', "
+            f"because a mean of codes is not the code of a mean, got {resampling!r} and "
+            f"{overlap!r}."
+        )
     with rasterio.Env():
         grid = target_grid(tiles, like, crs, resolution, region)
-        mosaic = _Mosaic(tiles, n_bands * max(len(steps), 1), grid, resampling, overlap)
+        mosaic = _Mosaic(tiles, n_bands * max(len(steps), 1), grid, resampling, overlap, excluded)
+    size = _BLOCK if mosaic.shape[0] * mosaic.dtype.itemsize * _BLOCK**2 <= _BLOCK_BYTES else _UNIT
     pixels = da.from_array(
         mosaic,
-        chunks=(-1, _BLOCK, _BLOCK),
+        chunks=(-1, size, size),
         name=f"mosaic-{tokenize(mosaic)}",
         asarray=False,
         fancy=False,
         meta=np.empty((0, 0, 0), mosaic.dtype),
     )
+    centers = [center for tile in opened[0][1] for center in tile.wavelengths]
     if steps:
+        centers = centers * len(steps)
         names = [f"{date} {name}" for date in steps for name in names]
     attributes: dict[str, Any] = {"long_name": names}
     if not np.isnan(mosaic.nodata):
@@ -251,4 +294,6 @@ def mosaic_image(
         coords={"band": names, "y": np.asarray(y[1]), "x": np.asarray(x[0])},
         attrs=attributes,
     )
+    if len(centers) == len(names):
+        image.coords["wavelength"] = "band", centers, {"units": "nm"}
     return image.rio.write_crs(system)

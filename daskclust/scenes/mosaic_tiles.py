@@ -21,6 +21,7 @@ from daskclust.core.storage.stored_array import SeenFiles
 from daskclust.core.warn import warn
 from daskclust.exceptions import DaskclustWarning
 from daskclust.scenes.coordinate_systems import move
+from daskclust.scenes.products import Band, open_product
 
 #: Number of points on each edge of a rectangle that is transformed to another system.
 _EDGE_POINTS = 21
@@ -44,6 +45,7 @@ class Tile:
 
     ``source`` is the name of the file or the object.  ``first`` is the number of its first band
     among the bands of the mosaic.  ``nodata``, ``scales`` and ``offsets`` have one value per band.
+    ``classes`` is the scene classification of the product that the tile is a part of.
     """
 
     source: Any
@@ -59,6 +61,8 @@ class Tile:
     is_masked: bool
     files: SeenFiles
     first: int = field(default=0, compare=False)
+    wavelengths: tuple[float, ...] = ()
+    classes: Tile | None = None
 
     @property
     def n_bands(self) -> int:
@@ -307,15 +311,27 @@ def _parts_of(item: Any, bands: Sequence[str] | None) -> list[Any]:
     return list(item) if isinstance(item, list | tuple) else [item]
 
 
+def _tile_of(source: Any) -> Tile:
+    if isinstance(source, Band):
+        return replace(_tile_of(source.source), **source.metadata)
+    is_file = isinstance(source, str | os.PathLike)
+    return _tile_of_file(os.fspath(source)) if is_file else _tile_of_object(source)
+
+
 def _tiles_of(item: Any, assets: Sequence[str] | None) -> list[Tile]:
     """Return the tiles of one item, whose files are the bands of one place."""
     tiles: list[Tile] = []
     first = 0
     for part in _parts_of(item, assets):
-        is_file = isinstance(part, str | os.PathLike)
-        tile = _tile_of_file(os.fspath(part)) if is_file else _tile_of_object(part)
-        tiles.append(replace(tile, first=first))
-        first += tile.n_bands
+        product = open_product(part, assets)
+        if product is None:
+            found = [_tile_of(part)]
+        else:
+            classes = None if product.classes is None else _tile_of(product.classes)
+            found = [replace(_tile_of(band), classes=classes) for band in product.bands]
+        for tile in found:
+            tiles.append(replace(tile, first=first))
+            first += tile.n_bands
     return tiles
 
 

@@ -18,7 +18,7 @@ from daskclust.scenes._open_array import as_lazy, open_image
 from daskclust.scenes.formats.format_detection import BAND_NAMES, NODATA_OF_BANDS
 
 #: Bands of AlphaEarth, and its code of "no data".
-_BANDS = [f"A{band:02d}" for band in range(64)]
+ALPHAEARTH_BANDS = [f"A{band:02d}" for band in range(64)]
 NO_CODE = -128
 
 
@@ -47,17 +47,19 @@ def chosen_quantization(
             "The cube must contain the stored codes, of dtype int8, with "
             f"quantization={quantization!r}, got dtype {dtype}. Use quantization=None for values."
         )
-    if quantization == "alphaearth" and n_bands != len(_BANDS):
+    n_years, rest = divmod(n_bands, len(ALPHAEARTH_BANDS))
+    if quantization == "alphaearth" and rest:
         raise ValueError(
-            f"The cube must have the {len(_BANDS)} bands of 'alphaearth', got {n_bands}."
+            f"The cube must have the {len(ALPHAEARTH_BANDS)} bands of 'alphaearth', got {n_bands}."
         )
     if quantization != "auto":
         return None if quantization is None else str(quantization)
     if dtype != np.int8:
         return None
-    if attributes.get(BAND_NAMES) == _BANDS and NO_CODE in _metadata.nodata_values(
-        attributes, dtype, "auto"
-    ):
+    # In a series of years, the names of bands follow the dates.
+    names = [name.rpartition(" ")[2] for name in attributes.get(BAND_NAMES, ())]
+    is_known = not rest and names == ALPHAEARTH_BANDS * n_years
+    if is_known and NO_CODE in _metadata.nodata_values(attributes, dtype, "auto"):
         return "alphaearth"
     if not {"scale_factor", "add_offset", "_Unsigned"} & set(attributes):
         warn(
