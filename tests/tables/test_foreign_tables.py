@@ -217,7 +217,7 @@ def test_tables_of_other_libraries_are_opened(tmp_path: Path) -> None:
     assert_array_equal(model.fit(open_table(dataset)).labels_, model.fit(lists).labels_)
     frame = pandas.DataFrame({0: np.arange(9.0), "kind": [1, "x", None] * 3})
     assert open_table(frame, columns=["0"]).samples.shape == (9, 1)
-    with pytest.raises(TypeError, match="Expected a table, got one column"):
+    with pytest.raises(TypeError, match="must be a table, got one column"):
         open_table(table["v"])
 
 

@@ -1,6 +1,6 @@
 """Groups of flags that several commands have, and readers of their values.
 
-Importing this module takes no library that computes, so that help and mistakes are fast.
+This module imports no numerical library, so that help and usage errors are fast.
 """
 
 from __future__ import annotations
@@ -108,13 +108,13 @@ def _add_mosaic_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--crs",
         metavar="CODE",
-        help="coordinate system of the grid, as in EPSG:3035 (default: that of most pixels)",
+        help="coordinate system of the grid, as in EPSG:3035 (default: the system of most pixels)",
     )
     group.add_argument(
         "--resolution",
         type=_resolution,
         metavar="SIZE",
-        help="size of a pixel, or width,height, in units of --crs (default: that of most pixels)",
+        help="size of a pixel, or width,height, in units of --crs (default: as most pixels)",
     )
     group.add_argument(
         "--region",
@@ -492,8 +492,8 @@ def add_hold_out_arguments(group: Any) -> None:
         "--hold-out-by",
         type=one_of("fields", "tiles"),
         metavar="UNIT",
-        help="what --hold-out keeps whole: fields, or tiles of --mosaic, all labels of a tile "
-        "together (default: fields)",
+        help="unit of --hold-out, which is held out as a whole: fields, or tiles of --mosaic "
+        "(default: fields)",
     )
     group.add_argument(
         "--baseline",

@@ -24,7 +24,7 @@ from daskclust.scenes.formats.vector import no_codes
 
 
 def open_exclusion(cube: Any, options: SuggestRequest | LabelRequest) -> Any:
-    """Open the image that ``--exclude`` names, None without; only metadata are read."""
+    """Open the image of ``--exclude``, or return None without it; only metadata are read."""
     if options.exclude is None:
         return None
     store, name = store_and_variable(options.exclude)
@@ -32,7 +32,7 @@ def open_exclusion(cube: Any, options: SuggestRequest | LabelRequest) -> Any:
 
 
 def count_pixels(cube: Any, tell: Callable[[str], Any]) -> int:
-    """Count the valid pixels; raise ValueError if there are none.  `tell` shows the progress."""
+    """Count the valid pixels; raise ValueError if all are masked.  `tell` shows the progress."""
     with tell("Valid pixels"):
         n_valid = int(cube.n_valid)
     if n_valid == 0:

@@ -233,12 +233,13 @@ def fields_of(lines: Ints, columns: Ints, labels: Array) -> Ints:
 
 @dataclass(frozen=True)
 class Job:
-    """A fit or a prediction that has opened and checked all that it reads and writes.
+    """A fit or a prediction whose inputs and outputs have been opened and checked.
 
-    `plan` is what it would cost, `pairs` are arguments of ``fit``, and `replace` says of the flag
-    of each output whether what lies there may be replaced. A job of a cube or a table has `parts`
-    (more workers have nothing to do) and `data` (what a model is fitted to). It can `count` its
-    rows, read their `labels`, tell `facts` for the results, and `write` what was asked for.
+    `plan` is the estimated cost. `pairs` are arguments of ``fit``. `replace` is True for the flag
+    of each output that may be replaced. A job of a cube or a table also has `parts`, the maximum
+    number of workers that it can use, and `data`, the rows that a model is fitted to. It can
+    `count` its rows, read their `labels`, return `facts` for the results, and `write` the requested
+    outputs.
     """
 
     options: Any
@@ -337,7 +338,7 @@ def _as_flags(options: argparse.Namespace, job: Mapping[str, Any]) -> tuple[list
             continue
         if name in ("--cube", "--mosaic"):
             if positional:
-                parser.error(f"{str(path)!r} has the keys cube and mosaic; expected one of them")
+                parser.error(f"{str(path)!r} must have the key cube or the key mosaic, got both")
             positional = [str(item) for item in (value if isinstance(value, list) else [value])]
             if name == "--mosaic":
                 positional.insert(0, name)
@@ -392,8 +393,8 @@ def effective(options: Any, params: Mapping[str, Any]) -> dict[str, Any]:
     return plain
 
 
-#: Options that decide what a job computes, besides the parameters of the estimator.  How it is
-#: run, told about, and compared with the truth makes it no other.
+#: Options that decide the results of a job, in addition to the parameters of the estimator.
+#: Options for the cluster, the report and the truth do not change them.
 _COMPUTED_BY = (
     "cube variable dims nodata mask bad_bands chunks scale incomplete min_observed labels "
     "class_column resample_labels unlabeled must_link cannot_link estimator seed"
@@ -541,12 +542,12 @@ def _warn_about_cluster(client: Any, progress: Progress) -> None:
     def check() -> None:
         try:
             problems = examine(client)[1]
-        except Exception as error:  # a fit goes on
+        except Exception as error:  # the fit continues
             problems = [f"The cluster was not examined ({type(error).__name__})."]
         for problem in problems:
             progress.say(f"warning: {problem}")
 
-    # In a thread: a worker that is stopped answers when it resumes, and a fit waits for that.
+    # This runs in a thread, because a stopped worker answers only when it resumes.
     thread = threading.Thread(target=check, name="daskclust-examine", daemon=True)
     thread.start()
     thread.join(_PATIENCE)

@@ -86,11 +86,11 @@ def check_outputs(
     mark: str,
     outputs: Mapping[str, Output] | None = None,
 ) -> dict[str, bool]:
-    """Check outputs: none may be an input, overlap another output, or exist without permission.
+    """Check that outputs differ from the inputs and from each other, and may be written.
 
-    Return for each flag whether its output may be replaced: one that an earlier run of the same job
-    (`mark`) has written, and with ``--overwrite`` one that this program has written. `outputs` are
-    by default those of the options that are no inputs.
+    Return True for each flag whose output may be replaced. An output may be replaced if an earlier
+    run of the same job (`mark`) wrote it, or with ``--overwrite`` if this program wrote it. By
+    default, `outputs` are all outputs among the options.
     """
     for name, needed, extra in _DRAWN_BY:
         if getattr(options, name, None) is not None and importlib.util.find_spec(needed) is None:
@@ -236,8 +236,8 @@ _COLOR = re.compile(r"#[0-9a-f]{6}")
 def read_class_colors(path: str) -> dict[str, str]:
     """Return colors, as ``#rrggbb``, by name or code of the class.
 
-    A CSV file has lines ``class,color``. A QGIS style (``.qml``) is that of a raster of classes, or
-    of features by category.
+    A CSV file has lines ``class,color``. A QGIS style (``.qml``) must be the style of a raster of
+    classes, or of features by category.
     """
     text = Path(path).read_text(encoding="utf-8-sig")
     if path.lower().endswith(".qml"):
@@ -249,8 +249,8 @@ def read_class_colors(path: str) -> dict[str, str]:
     for name, color in pairs.items():
         if not _COLOR.fullmatch(color.lower()):
             raise ValueError(
-                f"--colors {path!r} gives {name!r} the color {color!r}; expected #rrggbb, as in "
-                "#1f77b4."
+                f"--colors {path!r}: the color of {name!r} must be #rrggbb, got {color!r}. Write "
+                "for example #1f77b4."
             )
     return {name: color.lower() for name, color in pairs.items()}
 
@@ -258,9 +258,10 @@ def read_class_colors(path: str) -> dict[str, str]:
 def pairs_of_lines(
     what: str, text: str, heads: tuple[str, str], known: Collection[str] = ()
 ) -> dict[str, str]:
-    """Return the lines of a CSV file of two columns, without a line of their `heads`.
+    """Return the lines of a CSV file of two columns, without the header.
 
-    The first line is not a header if it begins with a `known` name.
+    `heads` are the names of the two columns. The first line is not a header if it begins with a
+    `known` name.
     """
     found: dict[str, str] = {}
     for number, line in enumerate(csv.reader(text.splitlines()), start=1):
@@ -271,7 +272,8 @@ def pairs_of_lines(
             continue
         if len(cells) != 2:
             raise ValueError(
-                f"{what}, line {number}, has {len(cells)} fields; expected {','.join(heads)}."
+                f"{what}, line {number}, must have the two fields {','.join(heads)}, got "
+                f"{len(cells)}. Put quotes around a name that contains a comma."
             )
         if found.setdefault(*cells) != cells[1]:
             raise ValueError(
@@ -292,7 +294,7 @@ def _of_style(path: str, text: str) -> dict[str, str]:
     symbols = {}
     for symbol in root.iter("symbol"):
         for item in symbol.iter():
-            # As QGIS 3 or 2 writes the color of a symbol.
+            # QGIS 3 stores the color of a symbol in an Option element, QGIS 2 in a prop element.
             if item.tag in ("Option", "prop") and item.get("name", item.get("k")) == "color":
                 parts = [int(n) for n in item.get("value", item.get("v", "")).split(",")[:3]]
                 symbols[symbol.get("name", "")] = "#{:02x}{:02x}{:02x}".format(*parts)
@@ -305,8 +307,8 @@ def _of_style(path: str, text: str) -> dict[str, str]:
     for name, color in pairs:
         if found.setdefault(name, color) != color:
             raise ValueError(
-                f"--colors {path!r} gives {name!r} the colors {found[name]} and {color}; expected "
-                "one color a class."
+                f"--colors {path!r} must have one color per class, got {found[name]} and {color} "
+                f"for {name!r}. Remove one of the two."
             )
     return found
 
@@ -327,13 +329,13 @@ def paint(model: Any, path: str) -> list[str]:
         if name in codes and given.setdefault(codes[name], color) != color:
             both = next(one for one in colors if codes.get(one) == codes[name])
             raise ValueError(
-                f"--colors {path!r} gives the class of {both!r} and {name!r} two colors; expected "
-                "one color a class."
+                f"--colors {path!r} must have one color per class, got two, because {both!r} and "
+                f"{name!r} are the same class. Remove one of the two."
             )
     if not given:
         raise ValueError(
-            f"--colors {path!r} names {', '.join(list(colors)[:10])}, none of which is a class of "
-            f"the fit; it has {', '.join(legend.names[:10])}."
+            f"--colors {path!r} must name a class of the fit ({', '.join(legend.names[:10])}), got "
+            f"{', '.join(list(colors)[:10])}. Use the names of the fit."
         )
     names, known = class_names_of(model)
     name_classes(model, names, {**known, **given})

@@ -92,9 +92,10 @@ def memory_of(
 def make_plan(
     cube: Any, options: Any, params: Mapping[str, Any] | None, *, constrained: bool
 ) -> dict[str, Any]:
-    """Estimate a job, as JSON values. Passes are upper limits: fits usually converge sooner.
+    """Estimate the cost of a job, as JSON values.
 
-    `params` is None for a job that only predicts; `constrained`: rows with labels are fetched.
+    Numbers of passes are upper limits, because fits usually converge sooner. `params` is None for a
+    prediction. `constrained` is True if labeled rows are copied to the client.
     """
     height, width, n_bands = cube.shape
     source, blocks = cube.stored, cube.blocks.count

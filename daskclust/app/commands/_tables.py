@@ -334,10 +334,9 @@ def table_for(options: Any, model: Any) -> Any:
     is_mixed = list(table.columns) != theirs and sorted(table.columns) == sorted(theirs)
     if is_mixed or table.n_features != model.n_features_in_:
         raise ValueError(
-            f"{table.n_features} columns are features ({', '.join(table.columns)}), the model "
-            f"was fitted to {model.n_features_in_}"
+            f"The table must have the {model.n_features_in_} columns of the model in their order"
             + (f" ({', '.join(theirs)})" if theirs else "")
-            + "; expected as many, in the same order. Name them with --columns."
+            + f", got {table.n_features} ({', '.join(table.columns)}). Name them with --columns."
         )
     return scaled_as_fit(model, table)
 
@@ -393,11 +392,11 @@ def _check_outputs(
         is_default = not options.is_given(flag)
         if not is_default and str(options.output).lower().endswith(".npy"):
             raise ValueError(
-                f"{shown} {name!r} is a column, and a .npy file holds the labels alone; expected "
-                "--output as a Zarr store (.zarr) or a folder of Parquet files."
+                f"{shown} {name!r} requires --output with columns, got a .npy file, which contains "
+                "only labels. Use a Zarr store (.zarr) or a folder of Parquet files."
             )
         if flag != "output_column" and options.output is None:
-            raise ValueError(f"{shown} {name!r} is a column of --output, which is not given.")
+            raise ValueError(f"{shown} {name!r} is a column of the output and requires --output.")
         if name in table.frame.columns or name in new:
             raise ValueError(
                 f"{shown} must be a new name, got {name!r}, which is a column of the table. Use "

@@ -41,9 +41,9 @@ def compare(options: CompareRequest) -> dict[str, Any]:
     for place, _ in places:
         if holds_columns(place):
             raise UsageError(
-                f"{redact(place)!r} is a table; expected label maps (Zarr, GeoTIFF, NetCDF or "
-                ".npy). To compare the clusters of rows with a column of theirs, use "
-                "predict --truth COLUMN"
+                f"{redact(place)!r} must be a label map (Zarr, GeoTIFF, NetCDF or .npy), got a "
+                "table. To compare the clusters of a table with one of its columns, use predict "
+                "--truth COLUMN"
             )
     said = [redact(str(local_path(name) or name)) for name in names]
     mark = digest(["compare", *said, options.match, options.resample])

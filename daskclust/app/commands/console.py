@@ -20,9 +20,9 @@ from daskclust.app.commands.requests import ClusterOptions
 from daskclust.core.progress import Progress
 from daskclust.core.storage.redact import redact
 
-#: Flags by the names of what they mean in Python.
+#: Flags of the command line, by the parameter of an estimator that users may write instead.
 _OTHER_NAMES = {"--random-state": "--seed", "--random_state": "--seed"}
-#: Minimum similarity of a word and its suggested correction.
+#: Minimum similarity of a word and its suggested correction, from 0 to 1.
 _LIKE = 0.6
 
 
@@ -35,7 +35,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     ''
     """
     words = {name.lower(): name for name in known}
-    # --truth-column is about --truth, however similar --output-column is.
+    # For --truth-column the suggestion is --truth, although --output-column is more similar.
     begun = [name for name in words if name.startswith("--") and word.startswith(f"{name}-")]
     close = partial(difflib.get_close_matches, word.lower(), words, n=1)
     found = close(cutoff=0.9) or sorted(begun, key=len)[-1:] or close(cutoff=_LIKE)
@@ -43,7 +43,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def one_of(*choices: str) -> Callable[[str], str]:
-    """Return a function for ``argparse`` that accepts one of some words.
+    """Return a type for ``argparse`` that accepts only the given words.
 
     >>> one_of("mask", "nan")("nan")
     'nan'
@@ -64,7 +64,7 @@ def tell(
     options: argparse.Namespace, found: dict[str, Any], as_text: Callable[[Any], list[str]]
 ) -> int:
     """Print the results as JSON or as text; return the exit code."""
-    # Not above: a parser alone loads no library.
+    # Imported here, so that parsing arguments does not import NumPy and Zarr.
     from daskclust.core.storage.outputs import json_text
 
     print(json_text(found, indent=2) if options.json else "\n".join(as_text(found)))
@@ -79,9 +79,9 @@ def ending(found: Mapping[str, Any]) -> list[str]:
 class Parser(argparse.ArgumentParser):
     """A parser that rejects abbreviations and suggests the nearest flag.
 
-    The parser of the command refuses unknown arguments, with its usage and the nearest flag.
-    `help_for` is called where the arguments hold ``--help``: it returns a page of its own, or None
-    for the usual one.
+    For unknown arguments it prints the usage and the nearest flag. If the arguments contain
+    ``--help``, `help_for` is called with them. It returns a help page, or None for the page of
+    argparse.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -102,12 +102,13 @@ class Parser(argparse.ArgumentParser):
             if page is not None:
                 print(page, end="")
                 self.exit(0)
-        # Shells expand what stands alone, not what follows an equals sign.
+        # Shells expand ~ at the start of a word, but not after an equals sign.
         for i, word in enumerate(given):
             flag, _, path = word.partition("=")
             if flag.startswith("--") and path.startswith("~"):
                 given[i] = f"{flag}={os.path.expanduser(path)}"
-        # Flags without their number are written out: what follows may be a scene.
+        # A flag with an optional number would take the next word, which may be a scene. If the
+        # next word is not a number, the default is written after the flag.
         optional: dict[str, Any] = {
             name: action
             for action in self.actions
@@ -126,7 +127,8 @@ class Parser(argparse.ArgumentParser):
         for action in self.actions:
             value = getattr(found, action.dest, None)
             words = value if isinstance(value, list) else [value]
-            # An unset variable of a script is empty text, which would mean the current folder.
+            # An unset variable of a script gives an empty word.  As a path, it would mean the
+            # current folder.
             is_empty = any(isinstance(word, str) and not word.strip() for word in words)
             if action.metavar != "TEXT" and value != action.default and is_empty:
                 self.error(f"{'/'.join(action.option_strings) or action.metavar} is empty")
@@ -143,7 +145,7 @@ class Parser(argparse.ArgumentParser):
         self.error(f"unrecognized arguments: {' '.join(flags or unknown)}.{hint}")
 
     def error(self, message: str) -> NoReturn:
-        """End the program with the usage and a line without the credentials of URLs."""
+        """End the program with the usage and the message, without credentials of URLs."""
         super().error(redact(message))
 
 
@@ -157,7 +159,9 @@ _TLS = (
 def number(
     is_valid: Callable[[Any], bool], otherwise: str, read: Callable[[str], Any] = float
 ) -> Callable[[str], Any]:
-    """Return a reader of numbers, for ``argparse``; `otherwise` is what others are.
+    """Return a type for ``argparse`` that reads valid numbers.
+
+    `otherwise` is the end of the message about other numbers.
 
     >>> number(lambda value: value > 0, "is not positive")("0.5")
     0.5
@@ -168,7 +172,7 @@ def number(
             value = read(text)
         except ValueError as error:
             kind = "whole number" if read is int else "number"
-            raise argparse.ArgumentTypeError(f"{text!r} is no {kind}") from error
+            raise argparse.ArgumentTypeError(f"{text!r} is not a {kind}") from error
         if not is_valid(value):
             raise argparse.ArgumentTypeError(f"{text} {otherwise}")
         return value
@@ -181,7 +185,7 @@ seed = number(lambda value: value >= 0, "is less than 0", int)
 
 
 def counted(number: int, noun: str) -> str:
-    """Write a number of things.
+    """Return a number and a noun, in the plural if necessary.
 
     >>> counted(1, "worker"), counted(2, "worker")
     ('1 worker', '2 workers')
@@ -200,20 +204,20 @@ def local_workers(options: ClusterOptions, useful: int) -> int:
 def open_client(options: ClusterOptions, useful_workers: int, progress: Progress) -> Iterator[Any]:
     """Yield a client of the requested cluster.
 
-    A local cluster has processes of one thread each, at most `useful_workers` unless ``--local``
-    says so, and ends with the context, whatever happens inside; a given cluster is left running. No
-    worker within ``daskclust.worker-timeout`` is a ClusterError.
+    A local cluster has processes of one thread each: the number of ``--local``, or at most
+    `useful_workers`. It is closed at the end of the context, also after an error. A cluster of the
+    user is left running. If no worker connects within ``daskclust.worker-timeout``, ClusterError
+    is raised.
     """
     import dask
     from distributed import Client, LocalCluster
 
     from daskclust.core.engine import await_workers, on_notice
 
-    # Workers that end are news for a daemon's log, not for this terminal; what goes wrong in a
-    # task, or with the connection, is raised here.  After Ctrl-C asyncio would name whatever was
-    # under way.
+    # Messages about workers that end do not help at this terminal.  Errors of tasks and of the
+    # connection are raised here.  After Ctrl-C, asyncio would print all unfinished tasks.
     for name in ("asyncio", *logging.root.manager.loggerDict):
-        # Each of distributed's loggers has a level of its own.
+        # Each logger of distributed sets its level itself.
         if name.split(".")[0] in ("asyncio", "distributed"):
             logging.getLogger(name).setLevel(logging.CRITICAL)
     if options.scheduler is not None or options.scheduler_file is not None:
@@ -223,7 +227,7 @@ def open_client(options: ClusterOptions, useful_workers: int, progress: Progress
         return
     with ExitStack() as stack:
         with warnings.catch_warnings(), _signals_of_terminals_blocked():
-            # The usual port is taken: another is, and the link names it.
+            # If the usual port is in use, the dashboard uses another one, and the link shows it.
             warnings.filterwarnings("ignore", "Port .* is already in use", UserWarning)
             cluster = stack.enter_context(
                 LocalCluster(
@@ -235,8 +239,8 @@ def open_client(options: ClusterOptions, useful_workers: int, progress: Progress
                     silence_logs=logging.CRITICAL,
                 )
             )
-        # Workers that take long to start again are kept: a cluster closes one for good that is
-        # not back in 15 s, and a fit would wait for a worker that is never started.
+        # A cluster does not restart a worker that is lost for more than 15 s.  A fit would then
+        # wait for this worker forever, so the timeout is raised.
         stack.enter_context(dask.config.set({"distributed.deploy.lost-worker-timeout": "7 days"}))
         client = stack.enter_context(Client(cluster, set_as_default=True))
         stack.enter_context(on_notice(progress.say))
@@ -246,13 +250,13 @@ def open_client(options: ClusterOptions, useful_workers: int, progress: Progress
 
 @contextmanager
 def _signals_of_terminals_blocked() -> Iterator[None]:
-    """Block Ctrl-C and hang-ups, also in the processes that start inside: a cluster ends them."""
+    """Block Ctrl-C and hang-ups, also in processes that start inside; the cluster ends them."""
     if os.name == "nt" or threading.current_thread() is not threading.main_thread():
         yield
         return
     from multiprocessing import resource_tracker
 
-    # It would unblock the signals if it were started inside.
+    # The resource tracker unblocks the signals when it starts, so it must start before.
     resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGHUP})
     try:
@@ -271,15 +275,15 @@ def _connect(options: ClusterOptions) -> Any:
         file = Path(str(options.scheduler_file))
         shown = str(file)
         if not file.is_file():
-            # The client itself would wait for it for ever.
+            # The client would wait for the file forever.
             raise FileNotFoundError(
                 f"The scheduler file {shown!r} does not exist. Start the scheduler with "
                 f"--scheduler-file first."
             )
         target = {"scheduler_file": shown}
     try:
-        # A client of an unknown protocol, or without certificates of its own, waits for a minute
-        # when it is thrown away.
+        # These errors are raised before a client is created.  A client with an unknown protocol
+        # or without certificates takes a minute to close.
         if options.scheduler is not None:
             resolve_address(options.scheduler)
             address = options.scheduler
@@ -290,8 +294,8 @@ def _connect(options: ClusterOptions) -> Any:
             raise ConnectionError(
                 f"{shown!r} accepts only connections by TLS, which need certificates. {_TLS}"
             )
-        # A client that cannot connect stays the default one: whatever this process computes
-        # later would wait for it, for ever.  So one that is no default knocks first.
+        # A client that cannot connect remains the default client, and later computations of this
+        # process would wait for it forever.  So the first attempt uses another client.
         with Client(**target, set_as_default=False):
             pass
         return Client(**target, set_as_default=True)
@@ -299,7 +303,7 @@ def _connect(options: ClusterOptions) -> Any:
         raise
     except ValueError as error:
         raise ConnectionError(f"{shown!r} is not an address of a scheduler: {error}") from error
-    except Exception as error:  # of TLS and scheduler files: types that say nothing
+    except Exception as error:  # TLS and scheduler files raise errors of many types
         raise ConnectionError(
-            f"{shown!r} cannot be connected to: {error or type(error).__name__}. {_TLS}"
+            f"The connection to {shown!r} failed: {error or type(error).__name__}. {_TLS}"
         ) from error

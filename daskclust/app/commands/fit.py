@@ -313,10 +313,11 @@ def open_cube_job(options: Any, model: Any, *, fits: bool) -> CubeJob:
         for kind in ("must_link", "cannot_link"):
             ends = pairs.get(kind, np.zeros(1, int))
             low, high = ends.min(), ends.max()
-            if low < 0 or high >= n_pixels:  # masked pixels make it fewer still
+            if low < 0 or high >= n_pixels:  # masked pixels are not known yet
                 raise ValueError(
-                    f"--{kind.replace('_', '-')} names the row {low if low < 0 else high}; "
-                    f"expected numbers from 0 to {n_pixels - 1}, for there are {n_pixels} pixels."
+                    f"--{kind.replace('_', '-')} must contain row numbers from 0 to "
+                    f"{n_pixels - 1}, got {low if low < 0 else high}. Number the valid pixels of "
+                    "the scene from 0."
                 )
         _estimators.check_count(params, n_pixels, "pixels")
     else:
@@ -365,8 +366,8 @@ def pairs_of(options: FitRequest, model: Any) -> dict[str, Any]:
         is_integer = pairs.dtype.kind in "iu"
         if pairs.ndim != 2 or pairs.shape[1] != 2 or not is_integer or not len(pairs):
             raise ValueError(
-                f"{flag} {path!r} holds {pairs.dtype} of shape {pairs.shape}; expected integers of "
-                "shape (m, 2), the numbers of two rows each, and one pair at least."
+                f"{flag} {path!r} must contain integers of shape (m, 2) and at least one pair, got "
+                f"{pairs.dtype} of shape {pairs.shape}. Write the numbers of two rows per line."
             )
         found[kind] = pairs
     return found

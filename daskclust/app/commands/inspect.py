@@ -319,7 +319,7 @@ def described_features(options: InspectRequest) -> dict[str, Any]:
     found["advice"] = []
     if found["class_column"] is None:
         found["advice"].append(
-            "Several columns may contain the classes: choose one of them with --class-column."
+            "Several columns may contain the classes. Name the right one with --class-column."
         )
     else:
         similar = text_of_similar(item["name"] for item in found["classes"])

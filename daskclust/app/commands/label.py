@@ -36,7 +36,7 @@ def _run(options: argparse.Namespace) -> int:
 
 def _with_names(request: LabelRequest) -> LabelRequest:
     """Set default names of the files, from the name of the scene."""
-    # Whole but for endings: files of two scenes that share the first part of it are two.
+    # Only the suffix is removed, so that scenes with similar names get different files.
     first = request.cube if isinstance(request.cube, str) else (request.cube or [""])[0]
     stem = Path(name_of_cube(first).removesuffix(".zip")).stem or "scene"
     ending = "zarr" if importlib.util.find_spec("rasterio") is None else "tif"
@@ -48,8 +48,8 @@ def _with_names(request: LabelRequest) -> LabelRequest:
 
 
 def fit_request(request: LabelRequest) -> FitRequest:
-    """Return the fit that `Save map` makes."""
-    # The name of the map without its ending, for URLs as for paths.
+    """Return the request of the fit that the button `Save map` runs."""
+    # The name of the map without its suffix. URLs and paths are treated alike.
     output = str(request.output)
     base, dot, ending = output.rpartition(".")
     if not dot or "/" in ending:
@@ -78,7 +78,7 @@ def label(options: LabelRequest) -> None:
     options = _with_names(options)
     progress = Progress()
     saving = fit_request(options)
-    # Refused before anybody answers a question.
+    # These checks come first, so that no answers are lost by a late error.
     inputs = {**paths_of(options.cube), "--labels": options.labels, "--mask": options.mask}
     inputs["--exclude"] = options.exclude
     mark = job_mark(saving, make_estimator(saving).get_params(deep=False))
@@ -103,24 +103,23 @@ def _label(options: LabelRequest, saving: FitRequest, progress: Progress) -> Non
     file.check()
     if file.is_package and cube.pixel_grid.crs is None:
         raise UsageError(
-            "--labels: the scene states no coordinate system, which a GeoPackage needs; use "
-            ".geojson"
+            "--labels: a GeoPackage requires a coordinate system, which the scene does not have. "
+            "Use .geojson"
         )
     about, labels = read_answers(file, cube.pixel_grid) if file.exists() else ({}, [])
     shape = int(cube.shape[0]), int(cube.shape[1])
     if about and tuple(about["shape"]) != shape:
         raise ValueError(
-            f"--labels {options.labels!r} is of a scene of {about['shape'][0]} x "
-            f"{about['shape'][1]} pixels, and this one has {shape[0]} x {shape[1]}; give another "
-            "file."
+            f"--labels {options.labels!r} must belong to a scene of {shape[0]} x {shape[1]} "
+            f"pixels, got {about['shape'][0]} x {about['shape'][1]}. Use another file."
         )
     outside = [
         one for one in labels if not (0 <= one.row < shape[0] and 0 <= one.column < shape[1])
     ]
     if outside:
         raise ValueError(
-            f"--labels {options.labels!r} has {len(outside)} of {len(labels)} points outside the "
-            "scene, perhaps from another scene; give another file, or remove them."
+            f"--labels {options.labels!r} must contain only points inside the scene, got "
+            f"{len(outside)} of {len(labels)} outside. Use another file, or remove these points."
         )
     colors = {one["name"]: one["color"] for one in about.get("classes", ())}
     session = Session(shape, [*colors, *options.classes], labels, colors)
@@ -128,7 +127,7 @@ def _label(options: LabelRequest, saving: FitRequest, progress: Progress) -> Non
     client: Any = None
 
     def save() -> dict[str, str]:
-        # As it would be without --overwrite, but for what this page has written itself.
+        # Other existing files were refused above, so only files of this page are overwritten.
         saving.overwrite = True
         model = make_estimator(saving)
         colors = {one.name: one.color for one in session.classes}
@@ -147,7 +146,7 @@ def _label(options: LabelRequest, saving: FitRequest, progress: Progress) -> Non
                 f"omit it."
             ) from error
         print(url, flush=True)
-        progress.say(f"Labels: {options.labels}. Ctrl-C ends; the labels are kept.")
+        progress.say(f"Labels: {options.labels}. Press Ctrl-C to end; the labels stay in the file.")
         if not options.no_browser:
             webbrowser.open(url)
         client = stack.enter_context(

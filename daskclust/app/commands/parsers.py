@@ -341,7 +341,7 @@ def add_label(commands: Any) -> None:
 def _port(text: str) -> int:
     number = int(text) if text.isdecimal() else -1
     if not 0 <= number <= _PORTS:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a port; expected 0 to {_PORTS}")
+        raise argparse.ArgumentTypeError(f"must be a port from 0 to {_PORTS}, got {text!r}")
     return number
 
 

@@ -70,17 +70,19 @@ def _by_code(
 ) -> dict[int, str]:
     wrong = [name for name in pairs if name not in codes]
     if wrong or not pairs:
-        what = f"names {', '.join(map(repr, wrong[:10]))}" if wrong else "holds no line"
+        what = f"the names {', '.join(map(repr, wrong[:10]))}" if wrong else "an empty file"
         raise ValueError(
-            f"{path!r} {what}; expected lines old,new, of the classes "
-            f"{', '.join(legend.names[:20])} or their codes."
+            f"{path!r} must contain lines old,new, got {what}. The old names are "
+            f"{', '.join(legend.names[:20])}, or their codes."
         )
     if not all(pairs.values()):
         raise ValueError(f"{path!r} must not contain an empty new name.")
     new = {codes[name]: text for name, text in pairs.items()}
     noise = legend.by_code.get(-1 if legend.noise is None else legend.noise)
     if legend.noise in new or noise in new.values():
-        raise ValueError(f"{path!r} names {noise!r}, which is not a class; expected only classes.")
+        raise ValueError(
+            f"{path!r} must contain only classes, got {noise!r}, the name of noise. Remove it."
+        )
     if len(new) < len(pairs):
         raise ValueError(
             f"{path!r} must have one line per class, got a class by its name and its code."

@@ -55,7 +55,7 @@ class CubeOptions(Request):
     incomplete: str = "mask"
     min_observed: float = 0.0
     chunks: tuple[int, int] | None = None
-    #: Whether the files of `cube` are tiles; the options below are about their grid.
+    #: True if the files of `cube` are tiles. The next options define their common grid.
     mosaic: bool = False
     crs: str | None = None
     resolution: tuple[float, float] | None = None

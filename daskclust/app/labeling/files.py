@@ -35,10 +35,11 @@ class _Points(Output):
         shown = redact(self.place)
         if "://" in self.place:
             raise ValueError(
-                f"{shown!r} is a URL; {self.written_here} are written to a local path."
+                f"{shown!r} must be a local path, because {self.written_here} cannot be written to "
+                "a URL."
             )
         if Path(self.place).suffix.lower() not in self.kinds:
-            raise ValueError(f"{shown!r} must end in one of {', '.join(self.kinds)}.")
+            raise ValueError(f"{shown!r} must have a suffix in {', '.join(self.kinds)}.")
 
 
 class QuestionsFile(_Points):
@@ -162,7 +163,7 @@ def has_only_class(path: str, column: str) -> bool:
     return items is not None and not any(column in item for item in items)
 
 
-#: Member of a GeoJSON file, and metadata of a GeoPackage, that say whose it is.
+#: Member of a GeoJSON file, or metadata of a GeoPackage, that marks files of this program.
 _ANSWERS_MARK = "daskclust_labels"
 _LAYER = "labels"
 
@@ -171,8 +172,8 @@ _LAYER = "labels"
 class Label:
     """Answer for a pixel; `name` is None if the person did not know its class.
 
-    `step` is the number of the answer: a polygon labels many pixels by one. `foretold` is what a
-    model that did not know the answer took the pixel for.
+    `step` is the number of the answer; the pixels of a polygon share one number. `foretold` is the
+    class that a model predicted before the answer.
     """
 
     row: int
@@ -189,7 +190,7 @@ class Label:
 
 
 class AnswersFile(_Points):
-    """Points with a class; only what was written as such is replaced."""
+    """File of points with a class; it replaces only files of labels of this program."""
 
     kinds, written_here = (".geojson", ".gpkg"), "labels"
 

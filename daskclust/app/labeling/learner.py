@@ -24,11 +24,13 @@ from daskclust.semisupervised.graph import normalized
 from daskclust.semisupervised.node_labels import draw_evenly
 from daskclust.semisupervised.predict import Posterior, shares
 
-#: Questions whose effect is foreseen, draws for it, and rows drawn evenly for when cells run out.
+#: Number of questions whose effect is estimated, number of draws for the estimate, and number of
+#: uniformly drawn rows that are used when every cell has been asked.
 _BATCH, _DRAWS, _SPARE = 10, 50, 100
-#: Labels that the graph is given at most, drawn evenly among the classes: so a refit stays short.
+#: Maximum number of labels in the graph, which bounds the time of a refit. They are drawn evenly
+#: from the classes.
 _MOST = 150
-#: Expected change of the map, by the next answers, below which there are enough.
+#: Expected change of the map by the next answers, as a fraction, below which labeling may end.
 _ENOUGH = 0.01
 
 
@@ -36,10 +38,10 @@ _ENOUGH = 0.01
 class Learned:
     """State after an answer.
 
-    `question` is the pixel to ask for, which the model takes for `foretold`; `shares` (cells,
-    names) are probabilities, None before there is any label; `change` is the share of the map that
-    the next answers are expected to change, None before there are two classes, `sure` the mean
-    probability of the best class.
+    `question` is the next pixel to ask about, and `foretold` its predicted class. `shares` (cells,
+    names) are class probabilities; None without labels. `change` is the fraction of the map that
+    the next answers probably change; None with fewer than two classes. `sure` is the mean
+    probability of the predicted classes.
     """
 
     question: tuple[int, int] | None
@@ -51,13 +53,13 @@ class Learned:
 
     @property
     def is_enough(self) -> bool:
-        # A class without a label is in no map.
+        # The map cannot contain a class without labels.
         is_whole = self.shares is not None and bool(self.shares.any(axis=0).all())
         return is_whole and self.change is not None and self.change < _ENOUGH
 
 
 class Learner:
-    """Prototypes of a scene, and the pixels worth a question; made by :meth:`of`."""
+    """Prototypes of a scene and the pixels to ask about; created by :meth:`of`."""
 
     def __init__(
         self, cube: Any, cells: Cells, pixels: Questions, graph: KeptGraph, seed: int

@@ -114,12 +114,12 @@ class Pictures:
         return self.cube.band_names or [f"band {band}" for band in self.cube.bands.tolist()]
 
     def look(self, bands: Sequence[int], stretch: str) -> None:
-        """Choose three bands and a stretch; one pass over the scene where bands are new."""
+        """Choose three bands and a stretch; new bands require a pass over the scene."""
         chosen = tuple(int(band) for band in bands)
         if len(chosen) != 3 or not all(0 <= band < self.cube.shape[2] for band in chosen):
-            raise ValueError(f"bands={list(chosen)!r}; expected three of {self.cube.shape[2]}.")
+            raise ValueError(f"bands must be three of {self.cube.shape[2]}, got {list(chosen)!r}.")
         if stretch not in STRETCHES:
-            raise ValueError(f"stretch={stretch!r}; expected one of {list(STRETCHES)}.")
+            raise ValueError(f"stretch must be in {list(STRETCHES)}, got {stretch!r}.")
         self._overview(_Bands(chosen))
         with self._lock:
             self.bands, self.stretch = chosen, stretch

@@ -77,10 +77,10 @@ def pixels_inside(corners: Sequence[Sequence[float]], shape: tuple[int, int]) ->
 
 
 class Page:
-    """State that all tabs show, and their requests; :meth:`run` does the work.
+    """State that all tabs show, and their requests; :meth:`run` processes the requests.
 
-    `save` fits, writes, and returns what was written; `tell` is told what is under way; `scene` is
-    the name of the scene.
+    `save` fits a model, writes the outputs and returns their paths. `tell` shows the name of the
+    running task. `scene` is the name of the scene.
     """
 
     def __init__(
@@ -311,7 +311,7 @@ class Page:
             }
 
     def tile(self, layer: str, level: int, down: int, across: int) -> bytes | None:
-        """Return a tile as PNG, or None if there is no such tile."""
+        """Return a tile as PNG, or None if the tile does not exist."""
         if not self.pictures.has(level, down, across) or not self._look_version:
             return None
         if layer == "scene":

@@ -46,14 +46,14 @@ def checked_name(name: Any, taken: Iterable[str] = ()) -> str:
     if not 0 < len(text) <= _LONG:
         raise Refused(f"A class needs a name of 1 to {_LONG} characters.")
     if text in taken:
-        raise Refused(f"The class {text!r} exists already.")
+        raise Refused(f"The class {text!r} exists already. Use another name.")
     try:
         float(text)
     except ValueError:
         return text
     if re.fullmatch(r"0|[1-9]\d{0,8}", text) is None:
         raise Refused(
-            f"{text!r} is not a name of a class; expected text, or a whole number of at least 0."
+            f"The name of a class must be text, or an integer of at least 0, got {text!r}."
         )
     return text
 
@@ -61,7 +61,7 @@ def checked_name(name: Any, taken: Iterable[str] = ()) -> str:
 def checked_color(color: Any) -> str:
     """Return a color as ``#rrggbb`` in small letters."""
     if not isinstance(color, str) or re.fullmatch(r"#[0-9a-fA-F]{6}", color) is None:
-        raise Refused(f"{str(color)[:20]!r} is not a color; expected #rrggbb.")
+        raise Refused(f"The color must be #rrggbb, got {str(color)[:20]!r}.")
     return color.lower()
 
 

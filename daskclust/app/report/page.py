@@ -52,7 +52,7 @@ class Report(Output):
         super().check_place()
         if is_folder_at_url(self.place) if self.path is None else self.path.is_dir():
             # Some file systems would let the report hide what is below.
-            raise FileExistsError(f"{redact(self.place)!r} is a folder; expected one HTML file.")
+            raise FileExistsError(f"{redact(self.place)!r} must be an HTML file, got a folder.")
 
     def exists(self) -> bool:
         return read_start(self.place, 0) is not None

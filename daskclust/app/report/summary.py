@@ -127,18 +127,18 @@ _SIDE = 2500
 
 
 class NothingInCommonError(ValueError):
-    """No row has both a known class and a cluster, so that nothing can be compared."""
+    """Raised if no row has both a known class and a cluster."""
 
 
 @dataclass(frozen=True)
 class MapSummary:
-    """A label map in numbers.
+    """Statistics and a preview of a label map.
 
-    `sizes` are the pixels of each code; `preview` holds the places among the codes of every
-    ``step``-th pixel, -1 where there are no data; `values` are margins of the same pixels, NaN for
-    none; `known` the codes of their known classes, -1 for none. `square_meters` are areas of the
-    codes, None if the map has no coordinate system. `before` tells pixels and areas before the map
-    was smoothed.
+    `sizes` are the numbers of pixels per code. `preview` contains every ``step``-th pixel, as an
+    index of the codes, or -1 without data. `values` are the margins of these pixels, NaN if
+    missing. `known` are the codes of their known classes, -1 if unknown. `square_meters` are the
+    areas of the codes; None without a coordinate system. `before` are sizes and areas before
+    smoothing.
     """
 
     sizes: Ints
@@ -228,15 +228,15 @@ def known_classes(opened: Any, unlabeled: Sequence[int]) -> da.Array:
 def agreement_of(
     found: da.Array, known: da.Array, grid: BlockGrid | None = None, opened: Any = None
 ) -> dict[str, Any]:
-    """Count the rows of each known class, -1 = none, in each cluster or class that was found.
+    """Count the rows of each known class in each cluster or predicted class.
 
-    With a `grid`, both are images of it. If the classes are those of polygons, as the `opened`
-    image says, rows are counted for each polygon.
+    A row without a known class has ``known`` -1. With a `grid`, both arrays are images on it. If
+    the `opened` image has polygons, rows are also counted per polygon.
 
-    Returns scores that need no names, ``pixels`` compared, and the confusion matrix: ``classes``,
-    ``clusters`` and ``counts``; of polygons also ``by_unit``: records of polygon, place of the
-    class, place of the cluster, and rows. A map without a pixel that has both is a
-    NothingInCommonError.
+    Returns scores that do not need names, the number of compared ``pixels``, and the confusion
+    matrix: ``classes``, ``clusters`` and ``counts``. With polygons, ``by_unit`` contains records of
+    polygon, index of the class, index of the cluster, and number of rows. Raises
+    NothingInCommonError if no row has both.
     """
     from daskclust.metrics import contingency_table, scores_of_table
 
@@ -275,17 +275,21 @@ def agreement_of(
 def compare_classes(
     found: dict[str, Any], legend: Legend, truth: Any, *, warns: bool = False
 ) -> None:
-    """Add to the counts of :func:`agreement_of` which classes are the same, and the accuracy.
+    """Match classes of the map and the truth, and add the accuracy to :func:`agreement_of`.
 
-    Adds ``cluster_names`` and ``class_names``; ``compared_by``: ``"name"`` where both sides have
-    names, ``"code"`` where both have codes of their own, and then ``accuracy``, the share of the
-    pixels of the right class, its ``accuracy_interval``, the number of ``independent_units`` that
-    this rests on (None without polygons), ``kappa``, and ``by_class``, a list with ``producers``,
-    ``users`` and ``f1`` of each class. Where clusters have no names, ``"matching"`` and
-    ``best_matching_accuracy``, the share under the one-to-one matching of clusters to classes that
-    fits best. None where neither is possible. ``matched`` are the places of the cluster of each
-    class, -1 for none: pixels of a class that the map has not count as wrong. A warning tells where
-    map and truth have no class in common; if it `warns`, another one where there are few polygons.
+    Adds ``cluster_names``, ``class_names`` and ``compared_by``, which is
+
+    - ``"name"`` if both sides have names, or ``"code"`` if both have codes. Then ``accuracy`` is
+      the fraction of correct pixels, with ``accuracy_interval``, ``independent_units`` (the number
+      of polygons; None without polygons), ``kappa``, and ``by_class``, a list with ``producers``,
+      ``users`` and ``f1`` per class.
+    - ``"matching"`` if clusters have no names. Then ``best_matching_accuracy`` is the fraction of
+      correct pixels under the best one-to-one matching of clusters and classes.
+    - None if neither is possible.
+
+    ``matched`` are the indices of the clusters of the classes, or -1. Pixels of a class that the
+    map does not contain count as wrong. A warning is shown if map and truth have no common class,
+    and with `warns` also if there are few polygons.
 
     >>> from types import SimpleNamespace
     >>> legend = Legend((0, 1), ("water", "wheat"), ("", ""), classes=frozenset([0, 1]))

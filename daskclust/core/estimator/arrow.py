@@ -291,7 +291,7 @@ def as_lazy_frame(X: Any) -> Any:
     is_column = hasattr(X, "to_numpy") and not has_columns
     if is_column or (hasattr(X, "to_dask_array") and X.ndim == 1):
         raise TypeError(
-            f"Expected a table, got one column ({type(X).__name__}). Convert it to a table, or "
+            f"X must be a table, got one column ({type(X).__name__}). Convert it to a table, or "
             "pass the column to the estimator."
         )
     if hasattr(X, "to_dask_array"):

@@ -286,7 +286,7 @@ def _check_sizes(sizes: Mapping[str, int], max_bytes: int) -> None:
     for name, size in sizes.items():
         limit = _MAX_HEADER if name == _METADATA else _MAX_METADATA
         if Path(name).name == _METADATA and size > limit:
-            raise ModelFormatError(f"{name!r} has {size} bytes; expected at most {limit}.")
+            raise ModelFormatError(f"{name!r} must have at most {limit} bytes, got {size}.")
 
 
 def _sizes_in_store(store: Store, inner: str) -> dict[str, int]:

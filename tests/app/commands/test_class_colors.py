@@ -36,8 +36,8 @@ def test_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("a.csv", "water,blue\n", "expected #rrggbb"),
-        ("a.csv", "water,#0000ff,1\n", "has 3 fields"),
+        ("a.csv", "water,blue\n", "must be #rrggbb, got 'blue'"),
+        ("a.csv", "water,#0000ff,1\n", "must have the two fields class,color, got 3"),
         ("a.csv", "class,color\n", "must contain lines class,color"),
         ("a.qml", "<qgis>", "cannot be read as a QGIS style"),
     ],
@@ -65,7 +65,7 @@ def test_a_model_remembers_them(tmp_path: Path) -> None:
     clusters = daskclust.KMeans(2, random_state=0).fit(np.array([[0.0], [1], [9]]))
     assert paint_by(clusters, "1,#112233", "cluster_0,#000001") == ""
     assert legend_of(clusters).colors == ("#000001", "#112233")
-    with pytest.raises(ValueError, match="none of which is a class"):
+    with pytest.raises(ValueError, match="must name a class of the fit"):
         paint_by(clusters, "water,#112233")
-    with pytest.raises(ValueError, match="of '1' and 'cluster_1' two colors"):
+    with pytest.raises(ValueError, match="'1' and 'cluster_1' are the same class"):
         paint_by(clusters, "1,#112233", "cluster_1,#000001")

@@ -132,5 +132,5 @@ def test_tables_are_refused(compare: Callable[..., Any], tmp_path: Path) -> None
     for first, second in (("a.csv", "b.parquet"), ("b.parquet", "a.csv")):
         code, _, err = compare(first, second)
         assert code == 2
-        assert f"{first!r} is a table; expected label maps" in err
+        assert f"{first!r} must be a label map" in err
         assert "use predict --truth COLUMN" in err

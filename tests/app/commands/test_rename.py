@@ -135,12 +135,12 @@ def test_names_can_be_exchanged_and_smoothed(run: Callable[..., Any], tmp_path: 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("9,water\n", "names '9'; expected lines old,new"),
-        ("old,new\n", "holds no line"),
+        ("9,water\n", "must contain lines old,new, got the names '9'"),
+        ("old,new\n", "must contain lines old,new, got an empty file"),
         ("1,\n", "empty new name"),
         ("1,a\ncluster_1,b\n", "must have one line per class, got a class by its name"),
         ("1,a\n1,b\n", "got two different lines for '1'"),
-        ("1,a,b\n", "has 3 fields"),
+        ("1,a,b\n", "must have the two fields old,new, got 3"),
     ],
 )
 def test_what_is_no_list_of_names(

@@ -105,7 +105,7 @@ def test_a_model_of_a_frame_finds_its_columns_by_name(
     )
     code, _, err = said(*words, "--output", "o2.parquet", "--columns", "b,a")
     assert code == 1
-    assert "(b, a), the model was fitted to 2 (a, b); expected as many, in the same order" in err
+    assert "the 2 columns of the model in their order (a, b), got 2 (b, a)" in err
 
 
 def test_clusters_of_a_csv_file(
@@ -428,7 +428,11 @@ def test_the_passes_of_levels_are_foreseen(n_clusters: object, more: dict, below
         ("parts --columns a,a", 1, "columns must be distinct, got a, a"),
         ("parts --columns a --label-column species", 2, "KMeans does not support --label-column"),
         ("parts --columns a --smooth 0.5", 2, "--smooth is for pixels"),
-        ("parts --columns a --score s", 1, "'s' is a column of --output, which is not given"),
+        (
+            "parts --columns a --score s",
+            1,
+            "'s' is a column of the output and requires",
+        ),
         ("parts --columns a --output o --score id", 1, "--score must be a new name"),
         ("parts --columns a,id --output o --truth id", 1, "contains the truth or the groups"),
         (

@@ -41,7 +41,7 @@ def said(capsys: pytest.CaptureFixture[str]) -> Said:
         ("inspect a.zarr --jsn", "Did you mean --json?"),
         ("fit --n-clusters 3 a.zarr --seed 3 b.zarr", "List all files together"),
         ("inspect a.zarr --nodata x", "argument --nodata: 'x' is not a number, auto or none"),
-        ("fit a.zarr --seed x", "argument --seed: 'x' is no whole number"),
+        ("fit a.zarr --seed x", "argument --seed: 'x' is not a whole number"),
         ("inspect a.zarr --sample 0", "argument --sample: 0 is less than 1"),
         ("fit a.zarr --n-clusters 3 --output=", "--output is empty"),
         ("fit a.zarr --n-clusters 3 --output m.tif --checkpoint=", "--checkpoint is empty"),

@@ -214,7 +214,7 @@ def test_files_of_others_and_wrong_ports_are_refused_at_once(tmp_path, monkeypat
         (("--labels", "mine.geojson"), "not written by daskclust"),
         (("--labels", "labels.csv"), "must end in"),
         (("--labels", "labels.gpkg"), "no coordinate system"),
-        (("--port", "70000"), "is not a port"),
+        (("--port", "70000"), "must be a port from 0 to 65535, got '70000'"),
         (("--incomplete", "keep"), "complete pixels"),
     ):
         command = ["label", "scene.npy", "--dims", "y,x,band", "--no-browser", *arguments]

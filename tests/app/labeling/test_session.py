@@ -77,7 +77,7 @@ def test_names_that_no_class_can_have_are_refused(name):
 def test_colors_differ_and_others_are_refused():
     session = Session((2, 2), [f"class {i}" for i in range(30)])
     assert len({one.color for one in session.classes}) == 30
-    with pytest.raises(Refused, match="is not a color"):
+    with pytest.raises(Refused, match="color must be #rrggbb, got"):
         session.change("class 1", "class 1", "red")
 
 
