@@ -29,19 +29,21 @@ from daskclust.core.reduction import (
     ClusterStatistics,
     RowLabels,
 )
-from daskclust.core.reduction.assign import ASSIGN_KEPT, MovedCenters
+from daskclust.core.reduction.assign import ASSIGN_WITH_BOUNDS, MovedCenters
 from daskclust.core.warn import warn
 
-#: Limits for keeping bounds of rows between passes.  Bounds are kept for this minimum number of
-#: centers and features, and for centers with many features if all centers together are large.
-#: With fewer centers, bounds are kept if centers and features have this minimum product, while
-#: centers move less than this fraction of the spread of a feature.
-_KEPT_CENTERS, KEPT_WIDTH, _KEPT_FEATURES = 1000, 8, 64
-KEPT_PRODUCTS, _CALM = 4096, 0.1
-#: Limits of a collapsed fit.  The first is the maximum fraction of rows outside the largest
-#: cluster, and the maximum size of a useless cluster relative to the largest one.  The second is
-#: the maximum fraction of the variance that such clusters explain, relative to their fraction of
-#: the rows.
+#: Limits for caching bounds of rows between passes.  Bounds are cached only with at least
+#: ``KEPT_WIDTH`` features and ``KEPT_PRODUCTS`` coordinates of all centers.  They are then cached
+#:
+#: - in every pass with at least ``_BOUNDS_CENTERS`` centers,
+#: - in every pass with at least ``_BOUNDS_FEATURES`` features, if the centers are large,
+#: - otherwise if no center moves more than ``_BOUNDS_MOVE`` times the spread of a feature.
+_BOUNDS_CENTERS, KEPT_WIDTH, _BOUNDS_FEATURES = 1000, 8, 64
+KEPT_PRODUCTS, _BOUNDS_MOVE = 4096, 0.1
+#: Limits of a collapsed fit.  ``_COLLAPSED`` is the maximum fraction of rows outside the largest
+#: cluster.  It is also the maximum size of a useless cluster, as a fraction of the largest one.
+#: ``_EXPLAINED`` limits the fraction of the variance that useless clusters explain.  It is the
+#: maximum ratio of this fraction to their fraction of the rows.
 _COLLAPSED, _EXPLAINED = 0.01, 3.0
 #: Limits on the passes to repeat after a lost worker: bytes of their centers, and number of passes.
 _REPEATED_BYTES, _REPEATED_PASSES = 2**27, 4
@@ -49,15 +51,17 @@ _REPEATED_BYTES, _REPEATED_PASSES = 2**27, 4
 
 @dataclass(frozen=True)
 class LloydState:
-    """All restarts of one fit.
+    """State of all restarts of one fit.
 
-    `centers` (r, k, p). `inertia` (r,): of the last assignment; if ``settled``, of the present
-    centers. `converged` (r,), bool: True if the restart moves at most by the tolerance. `settled`
-    (r,), bool: True if the restart does not move at all, so that inertia agrees with the centers.
-    `n_iter` (r,). `counts` (r, k): total weight of the rows of each cluster. `before` (r, k, p):
-    centers of the previous iteration; the present centers if momentum was reset. `observed`
-    (r, k, p): True if any row of the cluster has a value of the feature; None without missing
-    values.
+    - `centers` (r, k, p).
+    - `inertia` (r,): inertia of the last assignment.
+    - `converged` (r,): True if the centers moved at most by the tolerance.
+    - `settled` (r,): True if the centers did not move, so that `inertia` belongs to `centers`.
+    - `n_iter` (r,): number of iterations.
+    - `counts` (r, k): total weight of the rows of each cluster.
+    - `before` (r, k, p): centers of the previous iteration; `centers` if momentum was reset.
+    - `observed` (r, k, p): True if a row of the cluster has a value of the feature.  None without
+      missing values.
     """
 
     centers: Annotated[Floats, "f r k p"]
@@ -190,13 +194,13 @@ class LloydProblem(DataAlone):
         sets = CenterSets(centers, shift=self.shift, missing=self.missing)
         r, k, p = centers.shape
         rows, last = self.rows, self._last
-        pays = k >= _KEPT_CENTERS or (p >= _KEPT_FEATURES and is_large(k, p))
+        pays = k >= _BOUNDS_CENTERS or (p >= _BOUNDS_FEATURES and is_large(k, p))
         able = r == 1 and not self.missing and not rows.is_sparse
         able &= p >= KEPT_WIDTH and k * p >= KEPT_PRODUCTS and rows.can_keep(BYTES_A_ROW)
         moves = None
         if able and last.centers is not None:
             moves = moves_of(last.centers, centers[0], self.shift, rows.dtype)
-            pays |= moves.most <= _CALM * last.spread
+            pays |= moves.most <= _BOUNDS_MOVE * last.spread
         stats: ClusterStatistics
         if pays and able:
             if not last.n_left:
@@ -204,8 +208,8 @@ class LloydProblem(DataAlone):
                     Carry(),
                     max(_REPEATED_PASSES, _REPEATED_BYTES // centers.nbytes),
                 )
-            usable_moves = None if last.carry.held is None else moves
-            stats = rows.reduce(ASSIGN_KEPT, MovedCenters(sets, usable_moves), last.carry)
+            usable_moves = None if last.carry.cache is None else moves
+            stats = rows.reduce(ASSIGN_WITH_BOUNDS, MovedCenters(sets, usable_moves), last.carry)
             last.n_left -= 1
         else:
             last.carry, last.n_left = Carry(), 0
@@ -303,11 +307,11 @@ class LloydProblem(DataAlone):
     def last_labels(self, centers: Floats) -> Ints | None:
         """Return the labels of rows in memory from the last pass, if it used these centers."""
         last = self._last
-        if self.clamped is not None or not self.metric.is_identity or last.carry.held is None:
+        if self.clamped is not None or not self.metric.is_identity or last.carry.cache is None:
             return None
         if last.centers is None or not np.array_equal(last.centers, centers):
             return None
-        return np.concatenate([bounds.labels for group in last.carry.held for bounds in group])
+        return np.concatenate([bounds.labels for group in last.carry.cache for bounds in group])
 
 
 class LloydClusterer(BaseClusterer):

@@ -12,10 +12,8 @@ from daskclust.core.estimator.validation import InitWithPairs, Missing, PairPena
 class PCKMeans(PairwiseClusterer):
     """K-means with soft must-links and cannot-links (PCKM), for data of any size.
 
-    Use it when all features matter, and you know some pairs of rows that belong together
-    (must-links) or apart (cannot-links), some of which may be wrong.  If every pair must hold, use
-    :class:`COPKMeans`; if most features are uninformative, :class:`PCSKMeans`; if the features have
-    different scales, :class:`MPCKMeans`.
+    Use it when all features matter, and you know pairs of rows that belong together (must-links)
+    or apart (cannot-links).  Some pairs may be wrong.
 
     The fit minimizes the squared distances to the means of the clusters plus the costs of violated
     pairs [1]_ (Eq. 8 of [2]_).  The user guide ("Pairs and feature weights") has the details.
@@ -27,8 +25,7 @@ class PCKMeans(PairwiseClusterer):
     init : {"auto", "ss-k-means||", "ss-k-means++", "neighborhoods", "k-means||", "k-means++", \
 "random", "maximin", "dkm++", "robin"}, array of shape (k, p), fitted model \
 or callable, default="auto"
-        Initialization of the centers.  A neighborhood is a set of rows connected by must-links or
-        by a label.
+        Initialization.  A neighborhood is a set of rows connected by must-links or a label.
 
         - ``"auto"``: the better of the clusters without constraints, and the means of the
           neighborhoods, completed with some of these clusters.
@@ -91,8 +88,9 @@ or callable, default="auto"
 
     See Also
     --------
-    PCSKMeans : Soft constraints and weights of the features.
+    PCSKMeans : Soft constraints if most features are uninformative.
     COPKMeans : Constraints that always hold.
+    MPCKMeans : Soft constraints if the features have different scales.
 
     References
     ----------

@@ -32,9 +32,8 @@ class PCSKMeans(PairwiseClusterer):
     rows that belong together (must-links) or apart (cannot-links), or labels of some rows.  If all
     features matter, use :class:`PCKMeans`; if the pairs must hold, :class:`COPKMeans`.
 
-    A violated pair has a cost.  Each feature has a weight ``w_j >= 0``, and the weights of
-    uninformative features become 0.  The fit maximizes Eq. 13 of [1]_.  The user guide ("Pairs and
-    feature weights") has the details.
+    Each feature has a weight ``w_j >= 0``; uninformative features get weight 0.  The fit maximizes
+    Eq. 13 of [1]_.  The user guide ("Pairs and feature weights") has the details.
 
     Parameters
     ----------

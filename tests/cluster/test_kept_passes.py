@@ -44,7 +44,7 @@ def passes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
     seen, reduce = [], OpenRows.reduce
 
     def noted(self, reduction, state, carry=None):
-        seen.append((reduction.name, carry is not None and carry.held is not None))
+        seen.append((reduction.name, carry is not None and carry.cache is not None))
         return reduce(self, reduction, state, carry)
 
     monkeypatch.setattr(OpenRows, "reduce", noted)

@@ -35,7 +35,7 @@ from daskclust.colors import name_of
 from daskclust.core.array_types import Array, Bools, Ints
 from daskclust.core.engine import check_checkpoint, compute
 from daskclust.core.storage.atomic_write import remove_stale
-from daskclust.core.storage.outputs import JOB, json_text, keeping
+from daskclust.core.storage.outputs import JOB, json_text, lock_outputs
 from daskclust.core.storage.redact import redact_all
 from daskclust.core.storage.stores import local_path
 
@@ -524,7 +524,7 @@ def run(model: Any, job: Any, progress: Progress, began: float) -> dict[str, Any
     options = job.options
     state = checkpoint_path(options, job.mark) if job.fits else None
     with (
-        keeping([state, *(getattr(options, flag[2:]) for flag in job.replace)]),
+        lock_outputs([state, *(getattr(options, flag[2:]) for flag in job.replace)]),
         open_client(options, useful_workers=job.parts, progress=progress) as client,
         _observed(client, job),
     ):

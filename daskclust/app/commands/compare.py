@@ -16,7 +16,7 @@ from daskclust.app.commands._tables import holds_columns
 from daskclust.app.commands.console import Progress, ending, open_client, tell
 from daskclust.app.commands.requests import CompareRequest, UsageError
 from daskclust.app.report.page import Report
-from daskclust.core.storage.outputs import JOB, keeping
+from daskclust.core.storage.outputs import JOB, lock_outputs
 from daskclust.core.storage.redact import redact
 from daskclust.core.storage.stores import local_path
 from daskclust.scenes.formats.geotiff import LABEL_MAP, map_at
@@ -55,7 +55,7 @@ def compare(options: CompareRequest) -> dict[str, Any]:
     if match == "auto" and len(models) == 1 and None not in models:
         match = "code"
     with (
-        keeping([options.output, options.report]),
+        lock_outputs([options.output, options.report]),
         open_client(options, useful_workers=old.values.npartitions, progress=progress),
     ):
         with progress.task("Comparison"):

@@ -13,7 +13,7 @@ import numpy as np
 from daskclust import plotting
 from daskclust.app.commands import console
 from daskclust.app.commands.requests import DemoRequest
-from daskclust.core.storage.outputs import Output, Written, json_text, keeping
+from daskclust.core.storage.outputs import Output, Written, json_text, lock_outputs
 from daskclust.datasets import make_hyperspectral_cube
 from daskclust.metrics import agreement_scores
 
@@ -42,7 +42,7 @@ def _run(options: argparse.Namespace) -> int:
 def demo(options: DemoRequest) -> dict[str, Any]:
     """Run the demo, and return its report."""
     output = _Folder(Path(options.output).resolve(), "demo", overwrite=options.overwrite)
-    with keeping([output.place]), output.new() as folder:
+    with lock_outputs([output.place]), output.new() as folder:
         folder.mkdir()
         report = {"command": "demo", "output": str(output.place), **_compute(options, folder)}
         (folder / REPORT).write_text(json_text(report, indent=2) + "\n")

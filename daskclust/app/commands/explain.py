@@ -23,7 +23,7 @@ from daskclust.app.commands._tables import (
 from daskclust.app.commands.console import Progress, ending, open_client, tell
 from daskclust.app.commands.requests import ExplainRequest, UsageError
 from daskclust.app.report.page import Report
-from daskclust.core.storage.outputs import json_text, keeping
+from daskclust.core.storage.outputs import json_text, lock_outputs
 from daskclust.core.storage.redact import redact
 
 _KINDS = (".html", ".csv", ".json")
@@ -62,7 +62,7 @@ def explain(options: ExplainRequest) -> tuple[Any, Any]:
         cube = open_cube_of(options, model=model)
         blocks = cube.blocks.count
     with (
-        keeping([options.output]),
+        lock_outputs([options.output]),
         open_client(options, useful_workers=blocks, progress=progress),
     ):
         with progress.task("Profiles and rules"):

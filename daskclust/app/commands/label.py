@@ -25,7 +25,7 @@ from daskclust.app.commands._plan import check_memory, make_plan
 from daskclust.app.commands.console import Progress, open_client
 from daskclust.app.commands.fit import open_cube_job
 from daskclust.app.commands.requests import FitRequest, LabelRequest, UsageError
-from daskclust.core.storage.outputs import keeping
+from daskclust.core.storage.outputs import lock_outputs
 from daskclust.core.storage.stores import local_path
 
 
@@ -86,7 +86,7 @@ def label(options: LabelRequest) -> None:
     place = local_path(options.labels)
     if place is not None:
         check_writable("--labels", str(options.labels), place)
-    with keeping([options.labels, *(getattr(saving, flag[2:]) for flag in outputs)]):
+    with lock_outputs([options.labels, *(getattr(saving, flag[2:]) for flag in outputs)]):
         _label(options, saving, progress)
 
 

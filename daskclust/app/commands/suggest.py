@@ -16,7 +16,7 @@ from daskclust.app.commands.console import Progress, open_client, tell
 from daskclust.app.commands.contradictions import check_needs
 from daskclust.app.commands.requests import SuggestRequest, UsageError
 from daskclust.core.persistence.mixin import check_same_data
-from daskclust.core.storage.outputs import Output, keeping
+from daskclust.core.storage.outputs import Output, lock_outputs
 from daskclust.core.storage.redact import redact
 
 
@@ -55,7 +55,7 @@ def suggest(options: SuggestRequest) -> dict[str, Any]:
     plan = only_plan(options, "suggest", make_plan(cube, options, None, constrained=False))
     if plan is not None:
         return plan
-    with keeping([options.output, options.report]):
+    with lock_outputs([options.output, options.report]):
         found = _suggest(options, cube, model, replace.get("--report", False), mark)
     return {**found, "seconds": time.perf_counter() - began}
 

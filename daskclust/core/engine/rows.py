@@ -55,9 +55,9 @@ class PassRecord:
 
 @dataclass
 class Carry:
-    """Optional per-block cache that is carried from one pass to the next; never changes results."""
+    """Optional cache per block, passed from one pass to the next.  It never changes results."""
 
-    held: Any = None
+    cache: Any = None
 
 
 class Rows(ABC):
@@ -145,8 +145,8 @@ class OpenRows(Rows):
     def reduce(self, reduction: Reduction, state: Any, carry: Carry | None = None) -> Any:
         carry = Carry() if carry is None else carry
         begin_pass(reduction.name, self.pass_record)
-        held, carry.held = carry.held, None
-        partial, carry.held = self._executor.reduce(self._prepare, reduction, state, held)
+        cache, carry.cache = carry.cache, None
+        partial, carry.cache = self._executor.reduce(self._prepare, reduction, state, cache)
         self.compare(partial.pop(READ, None))
         return reduction.finalize(partial, state)
 

@@ -147,8 +147,11 @@ def _kept_finalize(partial: Partial, state: MovedCenters) -> ClusterStatistics:
     return _assign_finalize(partial, state.sets)
 
 
-#: As ``ASSIGN``, with equal results.  Rows whose label cannot have changed are not compared.
-ASSIGN_KEPT = Reduction("assign-kept", _kept_fields, _kept_block, _kept_finalize, carries=True)
+#: The same results as ``ASSIGN``.  Bounds from the last pass show that some labels cannot have
+#: changed; distances are computed only for the other rows.
+ASSIGN_WITH_BOUNDS = Reduction(
+    "assign-kept", _kept_fields, _kept_block, _kept_finalize, carries=True
+)
 
 
 @dataclass(frozen=True)

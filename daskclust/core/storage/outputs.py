@@ -77,12 +77,13 @@ class Output:
     takes_empty = False
 
     def __init__(self, place: Any, kind: str, *, overwrite: bool = False) -> None:
+        #: Path, URL or store.
         self.place, self.kind, self.overwrite = place, kind, overwrite
-        #: Local path, or None for other places.
+        #: Local path; None for URLs and stores.
         self.path: Path | None = local_path(place)
 
     def check_place(self) -> None:
-        """Raise an error if this kind of output can never be written to this place."""
+        """Raise an error if this kind of output cannot be written to this path, URL or store."""
         check_protocol(self.place)
 
     def exists(self) -> bool:
@@ -133,7 +134,7 @@ class Output:
             )
 
     def check_now(self) -> None:
-        """Check before writing, and again before the rename."""
+        """Run the checks; called before writing and again before the rename."""
         self.check()
 
     @contextmanager
@@ -149,9 +150,9 @@ class Output:
             remove_stale(self.path)
 
 
-def keeping(places: Iterable[Any]) -> AbstractContextManager[None]:
+def lock_outputs(targets: Iterable[Any]) -> AbstractContextManager[None]:
     """Lock local paths for this process, so that another command fails before it computes."""
-    paths = (local_path(place) for place in places if place is not None)
+    paths = (local_path(target) for target in targets if target is not None)
     return reserved([path for path in paths if path is not None])
 
 
@@ -205,7 +206,7 @@ class Group(Output):
 
     def check_content(self) -> None:
         """Check the existing content; an incomplete group may always be replaced."""
-        # A group of Zarr version 2 has two files.  A single file was left by a crash.
+        # A complete group of Zarr version 2 has both files.  A crash can leave one of the two.
         is_part = self.path is None and self.names() in ({".zgroup"}, {".zattrs"})
         if not is_part and INCOMPLETE not in self._attributes():
             super().check_content()

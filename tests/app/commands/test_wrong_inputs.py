@@ -87,7 +87,7 @@ def _started(*_: object, **__: object) -> None:
             FIT + "o --model simplecache::https://h/m",
             "--model 'simplecache::https://h/m' must not be",
         ),
-        (SUGGEST + "s3://b/q.csv", "'s3://b/q.csv' is a URL"),
+        (SUGGEST + "s3://b/q.csv", "'s3://b/q.csv' must be a local path"),
         (SUGGEST + "q.csv --report s3://b/r.html", "--report 's3://b/r.html' is a URL"),
         ("inspect void.txt", "supported file format. Is the file whole"),
     ],

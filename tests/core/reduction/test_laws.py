@@ -41,7 +41,12 @@ from daskclust.core.reduction import (
     SpreadRequest,
     SurveyRequest,
 )
-from daskclust.core.reduction.assign import ASSIGN_KEPT, LEAF_STATISTICS, LeafQuery, MovedCenters
+from daskclust.core.reduction.assign import (
+    ASSIGN_WITH_BOUNDS,
+    LEAF_STATISTICS,
+    LeafQuery,
+    MovedCenters,
+)
 from daskclust.core.reduction.connectivity import CELLS, CONNECTIVITY, CellRequest, Connectivity
 from daskclust.core.reduction.contract import top_dtype
 from daskclust.core.reduction.label_tables import (
@@ -122,7 +127,7 @@ def assign_states(rng, x):
     return [plain, full], everything
 
 
-@law(ASSIGN_KEPT)
+@law(ASSIGN_WITH_BOUNDS)
 def kept_states(rng, x):
     shift, dtype = np.full(x.shape[1], 0.25), x.dtype
     centers = rng.integers(-2, 3, (1, 5, x.shape[1])).astype(float)

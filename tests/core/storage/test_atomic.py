@@ -14,7 +14,7 @@ import pytest
 
 from daskclust.core.storage import atomic_write
 from daskclust.core.storage.atomic_write import new_place, remove_stale, reserved
-from daskclust.core.storage.outputs import keeping, new_group
+from daskclust.core.storage.outputs import lock_outputs, new_group
 
 HOST = atomic_write.host()
 
@@ -203,7 +203,7 @@ def test_of_two_processes_that_write_one_output_the_second_is_refused(tmp_path):
         "with new_group(sys.argv[1], kind='model', overwrite=True): pass"
     )
     command = [sys.executable, "-c", other, "a.zarr"]
-    with keeping([tmp_path / "a.zarr"]), new_group(tmp_path / "a.zarr", kind="model") as group:
+    with lock_outputs([tmp_path / "a.zarr"]), new_group(tmp_path / "a.zarr", kind="model") as group:
         found = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert f"a.zarr' is being written by process {os.getpid()} on " in found.stderr
         group.attrs["of"] = "the first"
