@@ -13,6 +13,7 @@ import pytest
 from helpers import moons, spread_by_less
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.calibration import CalibratedClassifierCV
+from sklearn.datasets import make_blobs
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
@@ -543,3 +544,16 @@ def test_linear_functions_do_not_go_on_far_beyond_the_labeled_rows() -> None:
     assert_array_equal(learned.by_linear(inside), learned.linear.predict_proba(inside))
     for rows in (far, near, inside):
         assert_allclose(learned.predict_proba(rows), fitted.predict_proba(rows), atol=1e-9)
+
+
+def test_graph_without_weight_is_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the classifier has a weight: the result is that of the whole evaluation."""
+    x, y = make_blobs(300, centers=3, random_state=0)
+    labels = np.where(np.arange(300) % 10 == 0, y, -1)
+    posterior = daskclust.LabelSpreading(20, random_state=0).fit(x, labels)._posterior
+    posterior = replace(posterior, weights=np.array([0.0, 1.5]))
+    x[5] = np.nan
+    whole = mixed((0.0, 1.5), posterior.by_graph(x), posterior.classifier.predict_proba(x))
+    whole[5] = 1 / 3
+    monkeypatch.setattr(type(posterior), "by_graph", None)
+    assert_allclose(posterior(x), whole, rtol=0, atol=1e-9)

@@ -343,7 +343,7 @@ def test_of_a_cube_a_label_map_is_y(
     whole = np.full(cube.n_valid, -1)
     whole[rows] = known
     assert_array_equal(model.fit(cube, whole).labels_, expected)
-    with pytest.raises(ValueError, match="label_map has shape"):
+    with pytest.raises(ValueError, match="label_map must have the shape"):
         model.fit(cube, labels[1:])
     if isinstance(model, LabelSpreading):
         assert model.score(cube, labels) == model.score(cube, (rows, known)) > 0.9
