@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass
 from numbers import Integral
 from pathlib import Path
@@ -12,15 +14,31 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from daskclust.cluster.kmeans import KMeans
+from daskclust.cluster.kmeans import (
+    KMeans,
+    batch_record,
+    can_follow,
+    check_batch,
+    fit_first_batch,
+)
 from daskclust.cluster.level_fit import HierarchyProblem
 from daskclust.cluster.level_sizes import totals_of
+from daskclust.cluster.level_updates import (
+    LEAF_SUMS,
+    Insertion,
+    LargeLeaf,
+    LeafSums,
+    divide_leaves,
+    group_leaves,
+)
 from daskclust.cluster.lloyd import LloydProblem
 from daskclust.core.array_types import Array as AnyArray
 from daskclust.core.array_types import Floats, Ints
 from daskclust.core.engine import (
+    Rows,
     as_matrix,
     map_rows,
     open_rows,
@@ -31,6 +49,7 @@ from daskclust.core.estimator.fit_loop import (
     FirstPass,
     OpenData,
     best_restart,
+    draw_seeds,
     fit,
     row_labels,
 )
@@ -50,8 +69,10 @@ from daskclust.core.estimator.validation import (
     check_integer,
     check_rows,
     check_weight,
+    forget_range,
 )
 from daskclust.core.kernels.nearest.k_nearest import CenterTree, nearest_leaf
+from daskclust.core.persistence.mixin import OF_CLASSES
 from daskclust.core.persistence.schema import Array, Number
 from daskclust.core.reduction import Survey
 from daskclust.core.reduction.assign import LEAF_STATISTICS, LeafQuery
@@ -256,6 +277,139 @@ class HierarchicalKMeans(BaseClusterer):
         with Spill(self._spill_base()) as spill:
             return fit(self, X, sample_weight, spill=spill)
 
+    @available_if(can_follow)
+    def partial_fit(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Self:
+        """Update the leaves with one batch of rows, for example of a stream.
+
+        Each leaf becomes the mean of all rows that were assigned to it in any batch (``counts_``
+        is their weight).  Parents do not move.  A call is one batch for any chunks.
+
+        With ``max_cluster_size``, k-means divides the rows that the batch has in a leaf above the
+        limit.  The previous rows of the leaf are not stored.  It is assumed that they are
+        distributed around their mean like the rows of the batch.  So the parts have the
+        deviations of the rows of the batch from their mean, around the mean of the leaf, and
+        shares of its weight.  A leaf remains above the limit if the batch has fewer than two
+        distinct rows in it.
+
+        Parameters
+        ----------
+        X : array-like, dask.array.Array, DataFrame or xarray.DataArray of shape (n, p)
+            The batch.  The first batch is a :meth:`fit`, with at least as many rows as leaves.
+        y : ignored
+        sample_weight : array-like or dask.array.Array of shape (n,), optional
+
+        Returns
+        -------
+        self
+            ``labels_`` are the labels of the batch for the new leaves, ``inertia_`` is the inertia
+            of the batch for the previous leaves, ``n_iter_`` counts batches (and iterations of
+            ``fit``), and ``history_`` has one more record.
+
+        Raises
+        ------
+        ValueError
+            For rows with another number of features, NaN or infinity, values that float32 leaves
+            cannot represent, invalid weights, and another number of leaves than ``n_clusters``.
+        AttributeError
+            For ``metric="cosine"``.
+        OSError
+            As in :meth:`fit`, if leaves are divided.
+
+        Notes
+        -----
+        One pass per batch, and another pass if leaves are divided, which writes their rows to
+        temporary files.  Division changes the numbers of later leaves, and removes names of
+        clusters.  A call that fails changes nothing.  ``checkpoint`` is for ``fit`` only; use
+        :meth:`save` to store the state between batches.
+
+        Leaves are stored in float32, so a batch that would move a leaf by less than the rounding
+        of float32 does not move it.
+
+        Examples
+        --------
+        >>> import numpy as np, daskclust
+        >>> X = np.array([[0.0], [2.0], [10.0], [50.0]], np.float32)
+        >>> model = daskclust.HierarchicalKMeans((2, 2), random_state=0).fit(X)
+        >>> model = model.partial_fit(np.array([[53.0], [56.0]], np.float32))
+        >>> model.cluster_centers_.ravel().max(), model.counts_.max()
+        (np.float32(53.0), np.float64(3.0))
+        """
+        self._check_parameters()
+        if not hasattr(self, "cluster_centers_"):
+            fit_first_batch(self, X, sample_weight, checkpoint=None)
+            return self
+        self._check_sizes()
+        if len(self.cluster_centers_) < self._totals[-1]:
+            raise ValueError(
+                f"n_clusters={self.n_clusters!r} gives {self._totals[-1]} leaves, but the model "
+                f"has {len(self.cluster_centers_)}, because the rows of its fit have few distinct "
+                "values. Fit the model again, with more rows or fewer clusters."
+            )
+        began = time.perf_counter()
+        X, passes = check_batch(self, X, sample_weight)
+        rows = open_rows(X, check_weight(sample_weight, X))
+        query = self._query(rows)
+        stats: LeafSums = rows.reduce(LEAF_SUMS, query)
+        if not np.isfinite(stats.inertia):
+            # This raises an error that names the invalid row.
+            self._assigned(X, sample_weight)
+        tree, counts, seen = query.tree, self.counts_.copy(), stats.leaves
+        before = tree.leaves[seen].astype(np.float64)
+        sums = before * counts[seen, None] + stats.sums
+        counts[seen] += stats.counts
+        means = sums / counts[seen, None]
+        if np.abs(means).max(initial=0.0) > np.finfo(np.float32).max:
+            raise ValueError(
+                "X must have values that float32 can represent, because this is the type of the "
+                f"leaves, got a mean of {np.abs(means).max():.3g}. Rescale X."
+            )
+        leaves = tree.leaves.copy()
+        leaves[seen] = means
+        draft = copy(self)
+        most = np.inf if self.max_cluster_size is None else self.max_cluster_size
+        large = seen[counts[seen] > most]
+        divided = self._divided(X, rows, query, large, leaves, counts) if len(large) else None
+        if self._is_flat:
+            draft._above = leaves
+        if divided is not None:
+            passes += 1
+            leaves, counts, sizes = divided
+            draft._sizes = np.concatenate([self._sizes[: -len(sizes)], sizes])
+            for name in OF_CLASSES:
+                vars(draft).pop(name, None)
+        draft.cluster_centers_, draft.counts_ = leaves.astype(np.float32), counts
+        function = draft._leaf_function(working_dtype(X.dtype))
+        draft.labels_ = map_rows(X, function, dtype=np.int32, name="predict")
+        draft.inertia_, shifts = stats.inertia, means - before
+        record = batch_record(self, stats.inertia, shifts, began, passes + 1)
+        draft.history_, draft.n_iter_ = [*self.history_, record], self.n_iter_ + 1
+        forget_range(draft)  # the range of the previous data
+        vars(self).clear()
+        vars(self).update(vars(draft))
+        return self
+
+    def _divided(
+        self, X: Any, rows: Rows, query: LeafQuery, large: Ints, leaves: AnyArray, counts: Floats
+    ) -> tuple[AnyArray, Floats, Ints]:
+        """Divide leaves by their rows; return leaves, their weights, and numbers of children."""
+        assert self.max_cluster_size is not None
+        root = draw_seeds(self.random_state, 1)[0]
+        seeds = np.random.SeedSequence([root, len(self.history_)]).generate_state(len(large))
+        tasks = [
+            LargeLeaf(position, leaves[leaf].astype(np.float64), float(counts[leaf]), int(seed))
+            for position, (leaf, seed) in enumerate(zip(large.tolist(), seeds, strict=True))
+        ]
+        stored = np.dtype(X.dtype) if X.dtype.kind in "fiu" else rows.dtype
+        with Spill(self._spill_base()) as spill:
+            grouping = group_leaves(rows, query, large, stored, spill)
+            parts = divide_leaves(
+                X, grouping, self._kmeans(1, None), int(self.max_cluster_size), tasks
+            )
+        centers, weights = zip(*parts, strict=True)
+        starts = query.tree.starts[-1] if query.tree.starts else np.arange(len(leaves) + 1)
+        inserted = Insertion.of(large, list(map(len, centers)), starts)
+        return inserted.put(leaves, centers), inserted.put(counts, weights), inserted.sizes
+
     def _spill_base(self) -> Any:
         if self.spill is not None:
             return self.spill
@@ -408,12 +562,15 @@ class HierarchicalKMeans(BaseClusterer):
         rows = open_rows(X, check_weight(sample_weight, X)).transformed(
             None if self._metric.is_identity else self._metric
         )
-        function = self._leaf_function(rows.dtype)
-        statistics = rows.reduce(LEAF_STATISTICS, LeafQuery(function.tree, function.n_probe))
-        if not np.isfinite(statistics.inertia.sum()):
+        inertia = float(rows.reduce(LEAF_STATISTICS, self._query(rows)).inertia.sum())
+        if not np.isfinite(inertia):
             # This raises an error that names the invalid row.
             self._assigned(X, sample_weight)
-        return float(statistics.inertia.sum())
+        return inertia
+
+    def _query(self, rows: Rows) -> LeafQuery:
+        function = self._leaf_function(rows.dtype)
+        return LeafQuery(function.tree, function.n_probe)
 
     def _check_sizes(self) -> None:
         k, bound = len(self.cluster_centers_), self.max_cluster_size

@@ -11,6 +11,7 @@ import numpy as np
 from sklearn.utils.metaestimators import available_if
 
 from daskclust.cluster.lloyd import LloydClusterer, LloydProblem
+from daskclust.core.array_types import Floats
 from daskclust.core.engine import map_rows, open_rows, working_dtype
 from daskclust.core.estimator.fit_loop import FirstPass, OpenData, draw_seeds
 from daskclust.core.estimator.parameters import (
@@ -63,6 +64,40 @@ def can_follow(model: Any) -> bool:
             'one per feature; got missing="partial". Use complete rows, or use fit.'
         )
     return True
+
+
+def fit_first_batch(model: Any, X: Any, sample_weight: Any, **params: Any) -> None:
+    """Fit a model to its first batch with some other parameters, which the model does not keep."""
+    initial = copy(model)
+    vars(initial).update(params)
+    initial.fit(X, sample_weight=sample_weight)
+    own = model.get_params(deep=False)
+    vars(model).update({name: value for name, value in vars(initial).items() if name not in own})
+
+
+def check_batch(model: Any, X: Any, sample_weight: Any) -> tuple[Any, int]:
+    """Check a further batch; return its rows, and the number of passes that this took."""
+    X = check_rows(model, X, reset=False)
+    if sample_weight is None:
+        return X, 0
+    # Check weights before using them.
+    request = SurveyRequest(X.shape[1])
+    check_survey(open_rows(X, check_weight(sample_weight, X)).reduce(SURVEY, request))
+    return X, 1
+
+
+def batch_record(
+    model: Any, inertia: float, shifts: Floats, began: float, passes: int
+) -> dict[str, Any]:
+    """Return the record of a batch for ``history_``."""
+    return {
+        "iteration": model.n_iter_ + 1,
+        "objective": inertia,
+        "center_shift": float(np.sqrt((shifts**2).sum())),
+        "moved": None,
+        "seconds": time.perf_counter() - began,
+        "passes": model.history_[-1]["passes"] + passes,
+    }
 
 
 Algorithm = Literal["auto", "lloyd", "nested"]
@@ -316,13 +351,8 @@ array of shape (k, p), fitted model or callable, default="k-means||"
         """
         self._check_parameters()
         if not hasattr(self, "cluster_centers_"):
-            initial = copy(self)
-            initial.max_iter, initial.checkpoint = 1, None
-            initial.fit(X, sample_weight=sample_weight)
-            initial.inertia_ = initial.history_[-1]["objective"]
-            params = self.get_params(deep=False)
-            attributes = {name: v for name, v in vars(initial).items() if name not in params}
-            self.__dict__.update(attributes)
+            fit_first_batch(self, X, sample_weight, max_iter=1, checkpoint=None)
+            self.inertia_ = self.history_[-1]["objective"]
             return self
         if not hasattr(self, "counts_"):
             raise ValueError(
@@ -336,13 +366,7 @@ array of shape (k, p), fitted model or callable, default="k-means||"
                 f"{self.n_clusters}. Set n_clusters={len(self.counts_)}, or fit the model again."
             )
         began = time.perf_counter()
-        X = check_rows(self, X, reset=False)
-        passes = 1
-        if sample_weight is not None:
-            # Check weights before using them.
-            request = SurveyRequest(X.shape[1])
-            check_survey(open_rows(X, check_weight(sample_weight, X)).reduce(SURVEY, request))
-            passes += 1
+        X, passes = check_batch(self, X, sample_weight)
         stats = self._assigned(X, sample_weight)
         # New centers are ``(counts c + sums) / (counts + weights)``; other centers do not change.
         batch = stats.counts[0]
@@ -355,14 +379,7 @@ array of shape (k, p), fitted model or callable, default="k-means||"
         function = self._row_function(dtype).with_centers(centers, None)
         labels = map_rows(X, function, dtype=np.int32, name="predict")
         inertia = float(stats.inertia.sum())
-        record = {
-            "iteration": self.n_iter_ + 1,
-            "objective": inertia,
-            "center_shift": float(np.sqrt(((centers - self._centers) ** 2).sum())),
-            "moved": None,
-            "seconds": time.perf_counter() - began,
-            "passes": self.history_[-1]["passes"] + passes,
-        }
+        record = batch_record(self, inertia, centers - self._centers, began, passes + 1)
         forget_range(self)  # the range of the previous data
         self._centers, self.counts_, self.labels_ = centers, counts, labels
         self.cluster_centers_, self.inertia_ = centers.copy(), inertia

@@ -14,6 +14,7 @@ from sklearn.base import clone
 from daskclust.cluster.kmeans import KMeans
 from daskclust.cluster.level_refinement import Refinement
 from daskclust.cluster.level_sizes import MAX_ROUNDS, distribute_children
+from daskclust.cluster.level_updates import Insertion, group_leaves
 from daskclust.cluster.lloyd import LloydProblem, LloydState
 from daskclust.core.array_types import Array as AnyArray
 from daskclust.core.array_types import Floats, Ints
@@ -53,12 +54,12 @@ class HierarchyState(LloydState):
         """All levels so far; the last level may be incomplete."""
         return CenterTree.of(self.centers[0], self.sizes, self.nodes)
 
-    def with_leaves(self, leaves: Sequence[AnyArray], sizes: Ints) -> HierarchyState:
+    def with_leaves(self, leaves: AnyArray, sizes: Ints) -> HierarchyState:
         """Replace the centers of the last level; `sizes` is the number of children per parent."""
         tree = self.tree
-        above = (self.nodes[: len(self.nodes) - len(tree.leaves)], *leaves)
+        above = self.nodes[: len(self.nodes) - len(tree.leaves)]
         sizes = np.concatenate([self.sizes[: len(self.sizes) - len(tree.levels[-2])], sizes])
-        return replace(self, nodes=np.concatenate(above), sizes=sizes)
+        return replace(self, nodes=np.concatenate([above, leaves]), sizes=sizes)
 
 
 class ParentTask(NamedTuple):
@@ -134,12 +135,16 @@ class HierarchyProblem(DataAlone):
         done = replace(state, phase=state.phase + 1)
         return self._refine(done) if phase <= self.refine else self._measure(done)
 
+    @property
+    def _stored(self) -> np.dtype[Any]:
+        """Type of the values in temporary files."""
+        return np.dtype(self.X.dtype) if self.X.dtype.kind in "fiu" else self.rows.dtype
+
     def _groups(self, state: HierarchyState, depth: int) -> Grouping:
         """Return the rows grouped by the centers of a level; write them on the first call."""
         if depth not in self._groupings:
             self._groupings.clear()
-            stored = np.dtype(self.X.dtype) if self.X.dtype.kind in "fiu" else self.rows.dtype
-            store = self.spill.store(row_record(stored, int(self.X.shape[1])))
+            store = self.spill.store(row_record(self._stored, int(self.X.shape[1])))
             tree = state.tree
             groups_of = partial(_parents_of, tree.upto(depth), self.n_probe)
             n_groups = len(tree.levels[depth - 1])
@@ -206,7 +211,7 @@ class HierarchyProblem(DataAlone):
         leaves = np.concatenate(means)
         shift = np.sqrt(((leaves.astype(np.float64) - tree.leaves) ** 2).sum())
         return Step(
-            state.with_leaves([leaves], np.diff(tree.starts[-1])),
+            state.with_leaves(leaves, np.diff(tree.starts[-1])),
             objective=float(np.sum(inertia)),
             center_shift=float(shift),
             finished=False,
@@ -237,12 +242,9 @@ class HierarchyProblem(DataAlone):
         """Cluster the rows of each large leaf."""
         assert self.most is not None
         tree = state.tree
-        position = np.full(len(tree.leaves), -1, np.int64)
-        position[large] = np.arange(len(large))
+        stored = self._stored
         with Spill(self.spill.base) as spill:
-            store = spill.store(self._groups(state, len(tree.levels) - 1).store.dtype)
-            groups_of = partial(_large_leaf_of, tree, self.n_probe, position)
-            grouping = group_rows(self.rows, store, groups_of, len(large))
+            grouping = group_leaves(self.rows, LeafQuery(tree, self.n_probe), large, stored, spill)
             n_children = np.minimum(grouping.counts, np.ceil(counts[large] / self.most).astype(int))
             seeds = np.random.SeedSequence([self.seed, round_]).generate_state(len(large))
             tasks = [
@@ -252,18 +254,12 @@ class HierarchyProblem(DataAlone):
             results = self._fit_parents(grouping, tasks)
         # Leaves whose rows are all equal cannot be divided.
         children = [np.unique(centers, axis=0) for centers, _ in results]
-        parents = np.searchsorted(tree.starts[-1], large, side="right") - 1
-        pieces: list[AnyArray] = []
-        sizes, done = np.diff(tree.starts[-1]), 0
-        for leaf, parent, pieces_of_leaf in zip(
-            large.tolist(), parents.tolist(), children, strict=True
-        ):
-            if len(pieces_of_leaf) < 2:
-                continue
-            pieces += [tree.leaves[done:leaf], pieces_of_leaf]
-            sizes[parent] += len(pieces_of_leaf) - 1
-            done = leaf + 1
-        return state.with_leaves([*pieces, tree.leaves[done:]], sizes)
+        divided = [index for index, centers in enumerate(children) if len(centers) > 1]
+        if not divided:
+            return state
+        children = [children[index] for index in divided]
+        inserted = Insertion.of(large[divided], list(map(len, children)), tree.starts[-1])
+        return state.with_leaves(inserted.put(tree.leaves, children), inserted.sizes)
 
 
 def _fit_children(
@@ -280,8 +276,3 @@ def _fit_children(
 
 def _parents_of(tree: CenterTree, n_probe: int | None, x: AnyArray) -> Ints:
     return nearest_leaf(x, tree, n_probe)[0].astype(np.int64)
-
-
-def _large_leaf_of(tree: CenterTree, n_probe: int | None, position: Ints, x: AnyArray) -> Ints:
-    """Return the position of each row's leaf among the large leaves, -1 for other leaves."""
-    return position[nearest_leaf(x, tree, n_probe)[0]]

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import daskclust
 from daskclust.cluster.dpmeans import FOUNDING, Founders, FoundingRequest
+from daskclust.cluster.level_updates import LEAF_SUMS
 from daskclust.core.estimator.transforms import COVARIANCE, MeanState
 from daskclust.core.kernels.nearest.bounds import moves_of
 from daskclust.core.kernels.nearest.k_nearest import CenterTree
@@ -138,6 +139,7 @@ def kept_states(rng, x):
 
 
 @law(LEAF_STATISTICS)
+@law(LEAF_SUMS)
 def leaf_states(rng, x):
     p = x.shape[1]
     parents = rng.integers(-2, 3, (3, p)).astype(float)
