@@ -25,6 +25,7 @@ from daskclust.core.storage.stores import (
     decode_fill_value,
     local_path,
     open_store,
+    paths_below,
 )
 from daskclust.scenes import _metadata
 from daskclust.scenes._georeference import (
@@ -62,6 +63,8 @@ from daskclust.scenes.formats.vector import (
     says_pixels,
 )
 
+#: Maximum number of names of arrays that a message lists.
+_LISTED = 20
 _SCALES = {"scale_factor": 1.0, "add_offset": 0.0}
 _RANGES = ("valid_range", "valid_min", "valid_max")
 
@@ -103,9 +106,10 @@ def find_arrays(
 ) -> tuple[dict[str, Described], tuple[Path, ...]]:
     """Describe the arrays that are meant, by their names, in any kind of source; metadata only.
 
-    `variable` names them among several. Without it, `guess` chooses names, given words for the
-    source and its arrays, and the arrays. `name` is that of the argument, for messages. The second
-    result are the local files that hold the values, if no store does.
+    `variable` names them among several, in groups by their paths. Without it, `guess` chooses
+    names, given words for the source and its arrays, and the arrays. `name` is that of the
+    argument, for messages. The second result are the local files that hold the values, if no store
+    does.
     """
     files: tuple[Path, ...] = ()
     if isinstance(source, str | os.PathLike):
@@ -140,6 +144,11 @@ def find_arrays(
         return {source.title: source}, files
     where += name and f" of {name}"
     if variable is None:
+        if not items and (paths := _paths_in(source)):
+            raise ValueError(
+                f"The {where} has {what}s in groups only. Pass variable= (--variable), for example "
+                f"{paths[0]!r}; it has {_listed(paths)}."
+            )
         wanted = guess(where, what, items)
     else:
         several = isinstance(variable, Iterable) and not isinstance(variable, str)
@@ -148,11 +157,41 @@ def find_arrays(
     for key in wanted:
         if key in items:
             found[key] = describe(items[key], source, items)
-        elif isinstance(source, zarr.Group) and (below := array_of(source, str(key))) is not None:
-            found[key] = describe(below)
+        elif (below := _in_group(source, str(key).strip("/"))) is not None:
+            found[key] = below
         else:
-            raise KeyError(f"No {what} {key!r} in the {where}; it has {sorted(items)}.")
+            names = _paths_in(source) or sorted(items)
+            raise KeyError(f"No {what} {key!r} in the {where}; it has {_listed(names)}.")
     return found, files
+
+
+def _in_group(source: Any, path: str) -> Described | None:
+    """Describe an array below a Zarr group or a node of a DataTree, or return None."""
+    if isinstance(source, zarr.Group):
+        array = array_of(source, path)
+        return None if array is None else describe(array)
+    parent, _, name = path.rpartition("/")
+    for node in getattr(source, "subtree", ()):
+        if node.relative_to(source) == (parent or ".") and name in node.data_vars:
+            dataset = node.to_dataset()
+            return describe(dataset[name], dataset)
+    return None
+
+
+def _paths_in(source: Any) -> list[str]:
+    """Return the paths of the arrays of a Zarr group or DataTree; none for a Dataset."""
+    if isinstance(source, zarr.Group):
+        return paths_below(source)
+    return sorted(
+        f"{node.relative_to(source)}/{name}".removeprefix("./")
+        for node in getattr(source, "subtree", ())
+        for name in node.data_vars
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return f"{list(names[:_LISTED])}{more}"
 
 
 def find_cube(

@@ -133,14 +133,15 @@ def open_cube(
         (whose package for the protocol must be installed).  With the extra ``raster``
         also GeoTIFF, COG, VRT, ENVI (header or data), NetCDF and HDF5, and a list of band
         files of one grid; and ``.npy`` files, with `dims`.  With a distributed cluster,
-        workers must see it under the same path.  Or an ``xarray.Dataset`` or
+        workers must see it under the same path.  Or an ``xarray.Dataset``, ``DataTree`` or
         ``DataArray``; or a Dask or NumPy array, with `dims`.  Or a product of satellites: a
         Sentinel-2 SAFE folder, a Sentinel-2 EOPF Zarr store, or the folder of a TESSERA tile.
     variable : str or sequence of str, default=None
-        Array inside a group or Dataset, or the images that are its bands; None takes the
-        only one of three (or four) dimensions, else all images (y, x) in the order of
-        their names, B2 before B10.  Of a Sentinel-2 product: names of its bands, such as
-        ``["B02", "B8A"]``; None takes all.
+        Array inside a group or Dataset, or the images that are its bands; in groups of a Zarr
+        hierarchy or DataTree their paths, such as ``"a/b/b02"``.  None takes the only one of
+        three (or four) dimensions, else all images (y, x) in the order of their names, B2
+        before B10.  Of a Sentinel-2 product: names of its bands, such as ``["B02", "B8A"]``;
+        None takes all.
     nodata : float, sequence of float, None or "auto", default="auto"
         Value that means "no data", besides NaN; a sequence has one value per stored band,
         and None for a band without such a value.

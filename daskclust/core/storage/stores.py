@@ -241,6 +241,13 @@ def array_of(group: zarr.Group, name: str) -> zarr.Array | None:
         return node
 
 
+def paths_below(group: zarr.Group) -> list[str]:
+    """Return the paths of all arrays in a group and the groups below it; reads all metadata."""
+    with opening_errors(group.store):
+        members = _read(lambda: group.members(max_depth=None), repr(redact(group.store)))
+    return sorted(path for path, node in members if isinstance(node, zarr.Array))
+
+
 def _check_attributes(node: zarr.Group | zarr.Array) -> None:
     """Raise TypeError if attributes are not a JSON object; zarr checks this only for groups."""
     content: object = node.metadata.attributes
