@@ -368,6 +368,11 @@ def check_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
                 "for a single feature."
             )
     data = table = unwrap(X)
+    if hasattr(getattr(data, "_meta", data), "__cuda_array_interface__"):
+        raise TypeError(
+            f"X must be in the memory of the CPU, got {type(data).__name__} on a GPU. Use "
+            "X.get() of CuPy, X.cpu() of PyTorch, or X.map_blocks(cupy.asnumpy) of Dask."
+        )
     if hasattr(table, "to_numpy") and not (hasattr(table, "columns") or hasattr(table, "iloc")):
         data = table.to_numpy()  # a column of vectors, such as a polars Series of arrays
     if is_sparse(data):

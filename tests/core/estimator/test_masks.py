@@ -168,3 +168,19 @@ def test_lazy_masked_weights_are_refused_beside_any_rows(model):
 def uncounted(array):
     unknown = (np.nan,) * array.numblocks[0]
     return da.Array(array.dask, array.name, (unknown, *array.chunks[1:]), meta=array._meta)
+
+
+class OnGpu(np.ndarray):
+    """Array that says, like those of CuPy, that its values are on a GPU."""
+
+    @property
+    def __cuda_array_interface__(self):
+        return {}
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_arrays_on_a_gpu_are_refused_with_the_remedy(lazy):
+    rows = X.view(OnGpu)
+    rows = da.from_array(rows, asarray=False) if lazy else rows
+    with pytest.raises(TypeError, match=r"memory of the CPU, got .* Use X\.get\(\) of CuPy"):
+        dc.KMeans(2).fit(rows)
