@@ -79,15 +79,24 @@ _LATE = {
 }
 __all__ = sorted(
     [
-        *(*_LATE, "__version__", "datasets", "exceptions", "explain", "metrics", "plotting"),
-        *("preprocessing", "reduction", "selection", "testing"),
+        *(*_LATE, "__version__", "datasets", "exceptions", "explain", "metrics", "onnx"),
+        *("plotting", "preprocessing", "reduction", "selection", "testing"),
     ]
 )
 
 #: Folders and modules that are attributes of the package and are imported when they are used.
 _PACKAGES = (
     *("app", "cluster", "colors", "config", "core", "datasets", "density", "exceptions", "explain"),
-    *("metrics", "mixture", "plotting", "preprocessing", "reduction", "scenes", "selection"),
+    *(
+        "metrics",
+        "mixture",
+        "onnx",
+        "plotting",
+        "preprocessing",
+        "reduction",
+        "scenes",
+        "selection",
+    ),
     *("semisupervised", "tables", "testing"),
 )
 
