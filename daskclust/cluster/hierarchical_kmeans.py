@@ -376,7 +376,7 @@ class HierarchicalKMeans(BaseClusterer):
             leaves, counts, sizes = divided
             draft._sizes = np.concatenate([self._sizes[: -len(sizes)], sizes])
             for name in OF_CLASSES:
-                vars(draft).pop(name, None)
+                draft.__dict__.pop(name, None)
         draft.cluster_centers_, draft.counts_ = leaves.astype(np.float32), counts
         function = draft._leaf_function(working_dtype(X.dtype))
         draft.labels_ = map_rows(X, function, dtype=np.int32, name="predict")
@@ -384,8 +384,8 @@ class HierarchicalKMeans(BaseClusterer):
         record = batch_record(self, stats.inertia, shifts, began, passes + 1)
         draft.history_, draft.n_iter_ = [*self.history_, record], self.n_iter_ + 1
         forget_range(draft)  # the range of the previous data
-        vars(self).clear()
-        vars(self).update(vars(draft))
+        self.__dict__.clear()
+        self.__dict__.update(draft.__dict__)
         return self
 
     def _divided(
