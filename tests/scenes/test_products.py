@@ -5,6 +5,7 @@ import pytest
 import zarr
 
 import daskclust
+from daskclust.app import cli
 from daskclust.exceptions import DaskclustWarning
 
 rasterio = pytest.importorskip("rasterio", reason="needs the extra `raster`")
@@ -160,6 +161,12 @@ def test_other_resolution(tmp_path):
     np.testing.assert_allclose(image_of(cube)[0], (counts()["B05"] - 1000.0) / 1e4, rtol=1e-5)
     cube = daskclust.open_cube(tmp_path / NAME.format(date="20240501"), resolution=60)
     assert cube.shape == (6, 6, 6)
+
+
+@needs_jp2
+def test_commands_take_safe_folders(tmp_path, capsys):
+    assert cli.main(["inspect", str(write_safe(tmp_path)), "--variable", "B05"]) == 0
+    assert "y 18 x x 18 x band 1, uint16" in capsys.readouterr().out
 
 
 @needs_jp2

@@ -26,8 +26,9 @@ def add_cube_arguments(parser: argparse.ArgumentParser, *, scale: bool = True) -
         action=_Files,
         default=None,  # Else `argparse` says that CUBE is required.
         metavar="CUBE",
-        help="Zarr (folder, .zip or URL), GeoTIFF, COG, VRT, ENVI, NetCDF, HDF5, .npy, or several "
-        "band files; all workers of a cluster must have access to it",
+        help="Zarr (folder, .zip or URL), GeoTIFF, COG, VRT, ENVI, NetCDF, HDF5, .npy, a "
+        "Sentinel-2 SAFE folder, or several band files; all workers of a cluster must have access "
+        "to it",
     )
     group.add_argument("--variable", metavar="NAME", help="array inside the store")
     group.add_argument(

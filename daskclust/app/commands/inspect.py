@@ -30,6 +30,7 @@ from daskclust.scenes.bands import as_ranges
 from daskclust.scenes.formats.geotiff import LABEL_MAP, GeoTiff, is_geotiff
 from daskclust.scenes.formats.opening import kind_of
 from daskclust.scenes.formats.raster import envi_data_file
+from daskclust.scenes.products import is_product
 
 _SMALL, _LARGE = 2**20, 256 * 2**20
 _MANY_FILES = 100_000
@@ -60,7 +61,8 @@ def inspect(options: InspectRequest) -> dict[str, Any]:
             )
     attributes: dict[str, Any] = {}
     node: Any = None
-    if isinstance(options.cube, str) and kind_of(options.cube) == "zarr":
+    is_store = isinstance(options.cube, str) and kind_of(options.cube) == "zarr"
+    if is_store and not is_product(options.cube):
         node = open_store(options.cube)
         attributes = node.attrs.asdict()
     is_group = isinstance(node, zarr.Group) and options.variable is None
