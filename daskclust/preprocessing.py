@@ -22,6 +22,7 @@ from daskclust.core.estimator.validation import (
     check_rows,
     check_values,
     check_weight,
+    weights_for,
 )
 from daskclust.core.kernels.moments import merge_moments
 from daskclust.core.persistence.mixin import Saveable
@@ -129,6 +130,8 @@ class StandardScaler(Checked, Saveable, OneToOneFeatureMixin, TransformerMixin, 
         y : ignored
         sample_weight : array-like or dask.array.Array of shape (n_samples,), optional
             Weights of the rows.
+            Cubes also accept an image (y, x) and ``"area"``; see
+            :meth:`daskclust.Cube.row_weights`.
 
         Returns
         -------
@@ -151,6 +154,8 @@ class StandardScaler(Checked, Saveable, OneToOneFeatureMixin, TransformerMixin, 
         y : ignored
         sample_weight : array-like or dask.array.Array of shape (n_samples,), optional
             Weights of the rows.
+            Cubes also accept an image (y, x) and ``"area"``; see
+            :meth:`daskclust.Cube.row_weights`.
 
         Returns
         -------
@@ -167,6 +172,7 @@ class StandardScaler(Checked, Saveable, OneToOneFeatureMixin, TransformerMixin, 
         self._check_parameters()
         # A call that fails changes nothing.
         draft = copy(self)
+        sample_weight = weights_for(X, sample_weight)
         X = check_rows(draft, X, reset=reset)
         rows = open_rows(X, check_weight(sample_weight, X))
         survey = rows.reduce(PARTIAL_SURVEY, SurveyRequest(X.shape[1]))

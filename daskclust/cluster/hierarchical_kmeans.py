@@ -269,6 +269,8 @@ class HierarchicalKMeans(BaseClusterer):
         y : ignored
         sample_weight : array-like or dask.array.Array of shape (n,), optional
             Weights of the rows: an integer weight equals repetition, 0 absence.
+            Cubes also accept an image (y, x) and ``"area"``; see
+            :meth:`daskclust.Cube.row_weights`.
 
         Returns
         -------
@@ -346,7 +348,7 @@ class HierarchicalKMeans(BaseClusterer):
                 "values. Fit the model again, with more rows or fewer clusters."
             )
         began = time.perf_counter()
-        X, passes = check_batch(self, X, sample_weight)
+        X, sample_weight, passes = check_batch(self, X, sample_weight)
         rows = open_rows(X, check_weight(sample_weight, X))
         query = self._query(rows)
         stats: LeafSums = rows.reduce(LEAF_SUMS, query)

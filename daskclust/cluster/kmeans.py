@@ -39,6 +39,7 @@ from daskclust.core.estimator.validation import (
     check_weight,
     forget_range,
     is_partial,
+    weights_for,
 )
 from daskclust.core.initialization.methods import (
     DETERMINISTIC_INITS,
@@ -75,15 +76,16 @@ def fit_first_batch(model: Any, X: Any, sample_weight: Any, **params: Any) -> No
     vars(model).update({name: value for name, value in vars(initial).items() if name not in own})
 
 
-def check_batch(model: Any, X: Any, sample_weight: Any) -> tuple[Any, int]:
-    """Check a further batch; return its rows, and the number of passes that this took."""
+def check_batch(model: Any, X: Any, sample_weight: Any) -> tuple[Any, Any, int]:
+    """Check a further batch; return its rows and weights, and the number of passes."""
+    sample_weight = weights_for(X, sample_weight)
     X = check_rows(model, X, reset=False)
     if sample_weight is None:
-        return X, 0
+        return X, None, 0
     # Check weights before using them.
     request = SurveyRequest(X.shape[1])
     check_survey(open_rows(X, check_weight(sample_weight, X)).reduce(SURVEY, request))
-    return X, 1
+    return X, sample_weight, 1
 
 
 def batch_record(
@@ -319,6 +321,8 @@ array of shape (k, p), fitted model or callable, default="k-means||"
             centers like ``fit`` with one iteration.
         y : ignored
         sample_weight : array-like or dask.array.Array of shape (n,), optional
+            Cubes also accept an image (y, x) and ``"area"``; see
+            :meth:`daskclust.Cube.row_weights`.
 
         Returns
         -------
@@ -366,7 +370,7 @@ array of shape (k, p), fitted model or callable, default="k-means||"
                 f"{self.n_clusters}. Set n_clusters={len(self.counts_)}, or fit the model again."
             )
         began = time.perf_counter()
-        X, passes = check_batch(self, X, sample_weight)
+        X, sample_weight, passes = check_batch(self, X, sample_weight)
         stats = self._assigned(X, sample_weight)
         # New centers are ``(counts c + sums) / (counts + weights)``; other centers do not change.
         batch = stats.counts[0]

@@ -240,6 +240,8 @@ fitted model or callable, default="auto"
             labels.  For a cube also a label map of shape (y, x), or its path.
         sample_weight : array-like or dask.array.Array of shape (n,), optional
             Weights of the rows: an integer weight equals repetition, 0 absence.
+            Cubes also accept an image (y, x) and ``"area"``; see
+            :meth:`daskclust.Cube.row_weights`.
 
         Returns
         -------

@@ -588,6 +588,8 @@ class DBSCAN(FitPredict, Saveable, ClusterMixin, BaseEstimator):
         sample_weight : array-like or dask.array.Array of shape (n,), optional
             Weights of the rows as neighbors.  A row of weight 0 is not counted as a neighbor and,
             unlike in scikit-learn, is never a core row.  It can be a border row of a cluster.
+            Cubes also accept an image (y, x) and ``"area"``; see
+            :meth:`daskclust.Cube.row_weights`.
 
         Returns
         -------

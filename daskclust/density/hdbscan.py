@@ -294,6 +294,8 @@ class HDBSCAN(TreeEstimator):
         sample_weight : array-like or dask.array.Array of shape (n,), optional
             Weights of the rows.  An integer weight is equivalent to repeating the row, and 0 to
             leaving it out.
+            Cubes also accept an image (y, x) and ``"area"``; see
+            :meth:`daskclust.Cube.row_weights`.
 
         Returns
         -------

@@ -32,6 +32,7 @@ from daskclust.scenes._writing import (
     value_writer,
     write_together,
 )
+from daskclust.scenes.areas import line_weights
 from daskclust.scenes.block_grid import flatten, unflatten
 from daskclust.scenes.formats.opening import kind_of
 from daskclust.scenes.formats.vector import covered, points_image
@@ -467,6 +468,50 @@ class Cube:
             dtype=image.dtype,
             token="daskclust-values-of-rows",
         )
+
+    def row_weights(self, weight: Any) -> da.Array | None:
+        """Return the weights of the rows: lazy, (n_valid,); None if all are equal.
+
+        Parameters
+        ----------
+        weight : "area" or array of shape (y, x)
+            - ``"area"``: area of the pixel, divided by the mean over all pixels.  In geographic
+              coordinates it is the area of a cell on a sphere.  In projected coordinates all
+              pixels have equal weights.
+            - array: NumPy, Dask or xarray, a weight per pixel.  Values of masked pixels are
+              ignored.
+
+        Raises
+        ------
+        ValueError
+            For another string, for an array of another shape or position, and if the grid of
+            ``"area"`` is rotated or has no coordinate system.
+
+        Examples
+        --------
+        >>> import daskclust, numpy as np
+        >>> values = np.array([[[1.0], [np.nan]], [[2.0], [3.0]]])
+        >>> cube = daskclust.open_cube(values, dims=("y", "x", "band"))
+        >>> cube.row_weights(np.array([[1.0, 9.0], [2.0, 4.0]])).compute()
+        array([1., 2., 4.])
+        """
+        if not isinstance(weight, str):
+            image = self.open_image("sample_weight", weight)
+            values = da.asarray(image.values)
+            if image.nodata:
+                # NaN is an error at a valid pixel.
+                values = da.where(da.isin(values, list(image.nodata)), np.nan, values)
+            return self.values_of_rows(values)
+        if weight != "area":
+            raise ValueError(
+                'sample_weight must be "area", an image (y, x) or one weight per row, got '
+                f"{weight!r}."
+            )
+        lines = line_weights(self.pixel_grid)
+        if lines is None:
+            return None
+        column = da.from_array(lines, chunks=(self.chunks[0],))[:, None]
+        return self.values_of_rows(da.broadcast_to(column, self.shape[:2], chunks=self.chunks))
 
     def excluding(self, mask: Any) -> Self:
         """Return the cube with more pixels excluded, from which pixels are read by their place.

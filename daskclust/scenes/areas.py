@@ -218,6 +218,51 @@ def _rule_of(grid: PixelGrid) -> _Rule:
     return _Rule(f"pixels of {flat:.10g} m2; {name}", constant=flat)
 
 
+def line_weights(grid: PixelGrid) -> Floats | None:
+    """Return the area of a pixel of each line, divided by the mean; None for a projected grid.
+
+    Areas are those of cells of longitude and latitude on a sphere.
+
+    >>> grid = PixelGrid((2, 4), (90.0, 0.0, -180.0, 0.0, -60.0, 60.0), "EPSG:4326")
+    >>> line_weights(grid)
+    array([1., 1.])
+    """
+    if grid.crs is None or grid.transform == IDENTITY:
+        lacking = "coordinate system" if grid.crs is None else "position"
+        raise ValueError(
+            f"Weights by area require a cube with a {lacking}, got none. Add it, for "
+            "example with rio.write_crs and rio.write_transform, or pass an image (y, x) of "
+            "weights."
+        )
+    with needs_extra("A weight by area"):
+        import pyproj  # noqa: F401
+    crs = _crs(grid.crs)
+    if not (crs.is_geographic or crs.is_projected):
+        raise ValueError(
+            "Weights by area require a geographic or projected coordinate system, got "
+            f"{system_name(crs)}. Pass an image (y, x) of weights."
+        )
+    _, b, _, d, step, top = grid.transform
+    if b != 0 or d != 0:
+        raise ValueError(
+            "Weights by area require lines along x, got a rotated grid. Pass an image (y, x) of "
+            "weights."
+        )
+    if crs.is_projected:
+        return None
+    latitudes = (top + step * np.arange(grid.shape[0] + 1)) * crs.axis_info[
+        0
+    ].unit_conversion_factor
+    # Beyond the poles there is nothing.
+    heights = np.abs(np.diff(np.sin(np.clip(latitudes, -np.pi / 2, np.pi / 2))))
+    if not heights.any():
+        raise ValueError(
+            "The latitudes of the cube must be between -90 and 90 degrees, got "
+            f"{np.degrees(latitudes[0]):g} to {np.degrees(latitudes[-1]):g}. Correct its transform."
+        )
+    return np.asarray(heights / heights.mean())
+
+
 @lru_cache(maxsize=8)
 def _crs(text: str) -> Any:
     crs = known_system(text)

@@ -22,6 +22,7 @@ from daskclust.core.estimator.validation import (
     check_rows,
     check_values,
     check_weight,
+    weights_for,
 )
 from daskclust.core.initialization.deterministic import farthest_first_delta
 from daskclust.core.kernels.linkage import cut_tree, link
@@ -433,6 +434,8 @@ def suggest_delta(X: Any, n_clusters: int, *, sample_weight: Any = None) -> floa
         Approximate number of clusters.
     sample_weight : array-like or dask.array.Array of shape (n,), optional
         Weights; rows of weight 0 are ignored.
+        Cubes also accept an image (y, x) and ``"area"``; see
+        :meth:`daskclust.Cube.row_weights`.
 
     Returns
     -------
@@ -460,6 +463,7 @@ def suggest_delta(X: Any, n_clusters: int, *, sample_weight: Any = None) -> floa
     30.25
     """
     check_integer(n_clusters, "n_clusters", 1)
+    sample_weight = weights_for(X, sample_weight)
     X = check_rows(BaseEstimator(), X, reset=True)
     rows = open_rows(X, check_weight(sample_weight, X))
     survey = rows.reduce(SURVEY, SurveyRequest(rows.n_features))

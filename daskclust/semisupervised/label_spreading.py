@@ -30,6 +30,7 @@ from daskclust.core.estimator.validation import (
     Views,
     fetched,
     labels_for,
+    weights_for,
 )
 from daskclust.core.persistence.schema import Classes, Entry, Plain
 from daskclust.core.warn import warn
@@ -244,6 +245,8 @@ tuple of str, default="auto"
             Partial labels, as in :meth:`SemiSupervisedKMeans.fit`.  None raises an error.
         sample_weight : array-like or dask.array.Array of shape (n,), optional
             Weights of the rows; rows of weight 0 are ignored.
+            Cubes also accept an image (y, x) and ``"area"``; see
+            :meth:`daskclust.Cube.row_weights`.
 
         Returns
         -------
@@ -500,6 +503,8 @@ tuple of str, default="auto"
         y : array-like or dask.array.Array of shape (n_samples,), or (rows, labels)
             True classes, as for ``fit``; unlabeled rows are ignored.
         sample_weight : array-like of shape (n_samples,), optional
+            Cubes also accept an image (y, x) and ``"area"``; see
+            :meth:`daskclust.Cube.row_weights`.
 
         Returns
         -------
@@ -516,7 +521,7 @@ tuple of str, default="auto"
         if is_dask(predicted):
             (predicted,) = compute("the labels of rows", predicted)
         is_correct = predicted == labels.classes[labels.codes]
-        weight = sample_weight
+        weight = weights_for(X, sample_weight)
         if weight is not None:
             weight = np.asarray(fetched(weight, "sample_weight"))[labels.rows]
         return float(np.average(is_correct, weights=weight))

@@ -414,6 +414,8 @@ tuple of str, default="auto"
             also applies to the pairs that labels imply.  Only the proportions of weights matter.
         sample_weight : array-like or dask.array.Array of shape (n,), optional
             Weights of the rows; rows of weight 0 are ignored.
+            Cubes also accept an image (y, x) and ``"area"``; see
+            :meth:`daskclust.Cube.row_weights`.
 
         Returns
         -------

@@ -364,7 +364,7 @@ OTHER_WORDS = {
 }
 
 
-def add_estimator_arguments(parser: Parser) -> None:
+def add_estimator_arguments(parser: Parser) -> Any:
     """Add ``--estimator``, ``--n-clusters``, ``--set`` and ``--seed``.
 
     The help lists the estimators; with ``--estimator NAME`` it lists the estimator's parameters.
@@ -407,6 +407,7 @@ def add_estimator_arguments(parser: Parser) -> None:
         help="another parameter of the estimator, for example --set tol=1e-3; may be repeated",
     )
     add_seed_argument(group)
+    return group
 
 
 def _value(text: str) -> Any:

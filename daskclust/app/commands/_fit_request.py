@@ -402,7 +402,7 @@ _COMPUTED_BY = (
 #: As much, but no part of the marks of jobs that do without.
 _COMPUTED_WITH = (
     "columns label_column hold_out hold_out_by groups smooth min_pixels wavelengths exclude "
-    "choose_by_pairs mosaic crs resolution region resampling overlap skip_damaged"
+    "choose_by_pairs weights mosaic crs resolution region resampling overlap skip_damaged"
 ).split()
 _PLACES = ("cube", "mask", "exclude", "labels", "must_link", "cannot_link")
 
@@ -566,6 +566,8 @@ def fit_by(client: Any, model: Any, job: Any, progress: Progress, began: float) 
         _warn_about_cluster(client, progress)
         n = job.count(progress)
         arguments, apart = dict(job.pairs), None
+        if options.weights is not None:
+            arguments["sample_weight"] = options.weights
         if takes_labels(model):
             # An estimator that cannot do without labels says so itself.
             arguments["y"] = y = job.labels()

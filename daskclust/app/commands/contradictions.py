@@ -40,7 +40,7 @@ OF_MOSAICS = ("crs", "resolution", "region", "resampling", "overlap", "skip_dama
 #: Options that are about pixels.
 OF_PIXELS = (
     *"variable dims mask bad_bands chunks labels class_column wavelengths smooth nodata".split(),
-    *"min_pixels incomplete min_observed unlabeled resample_labels hold_out_by".split(),
+    *"min_pixels incomplete min_observed unlabeled resample_labels hold_out_by weights".split(),
     *OF_MOSAICS,
 )
 #: Remedies for options that are about pixels.

@@ -42,6 +42,7 @@ from daskclust.core.persistence.mixin import check_same_data, clusters_are_class
 from daskclust.core.persistence.models import fingerprint
 from daskclust.core.storage.stored_array import as_dask
 from daskclust.scenes import write_together
+from daskclust.scenes.areas import line_weights
 from daskclust.scenes.formats.vector import check_codes
 
 
@@ -309,6 +310,10 @@ def open_cube_job(options: Any, model: Any, *, fits: bool) -> CubeJob:
         check_resumable(options, mark)
         pairs = pairs_of(options, model)
         cube = _cubes.open_cube_of(options)
+        if options.weights is not None:
+            if "sample_weight" not in inspect.signature(model.fit).parameters:
+                raise UsageError(f"{type(model).__name__} does not support weights: omit --weights")
+            line_weights(cube.pixel_grid)  # Raises an error now, not after the start of workers.
         n_pixels = cube.shape[0] * cube.shape[1]
         for kind in ("must_link", "cannot_link"):
             ends = pairs.get(kind, np.zeros(1, int))

@@ -75,7 +75,13 @@ def add_fit(commands: Any) -> None:
     add_cube_arguments(parser)
     _add_labels(parser)
     add_table_arguments(parser, label_column=True)
-    add_estimator_arguments(parser)
+    add_estimator_arguments(parser).add_argument(
+        "--weights",
+        type=one_of("area"),
+        metavar="KIND",
+        help="weights of pixels in the fit; area: area of a pixel, which depends on the latitude "
+        "if coordinates are longitude and latitude (default: equal weights)",
+    )
     parser.help_for = _help_for
     group = parser.add_argument_group("outputs", "At least one of the first four is required.")
     add_output_arguments(group, model=True)

@@ -110,6 +110,7 @@ class FitRequest(
     hold_out: float | None = None
     hold_out_by: str | None = None
     baseline: bool = False
+    weights: str | None = None
     must_link: str | None = None
     cannot_link: str | None = None
     choose_by_pairs: bool | None = None

@@ -420,6 +420,8 @@ class PairwiseClusterer(ConstrainedClusterer):
         sample_weight : array-like or dask.array.Array of shape (n,), optional
             Weights of the rows: an integer weight equals repetition, 0 absence.  They do not change
             the weights of pairs.
+            Cubes also accept an image (y, x) and ``"area"``; see
+            :meth:`daskclust.Cube.row_weights`.
 
         Returns
         -------

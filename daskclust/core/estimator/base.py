@@ -31,6 +31,7 @@ from daskclust.core.estimator.validation import (
     check_values,
     check_weight,
     is_partial,
+    weights_for,
 )
 from daskclust.core.persistence.mixin import Saveable, check_count
 from daskclust.core.persistence.schema import Array, Entry, Number, OneOf, Plain
@@ -166,6 +167,8 @@ class BaseClusterer(
         y : ignored
         sample_weight : array-like or dask.array.Array of shape (n,), optional
             Weights of the rows.  An integer weight equals repetition; weight 0 equals absence.
+            Cubes also accept an image (y, x) and ``"area"``; see
+            :meth:`daskclust.Cube.row_weights`.
 
         Returns
         -------
@@ -299,6 +302,8 @@ class BaseClusterer(
         X : array-like or dask.array.Array of shape (n_samples, n_features)
         y : ignored
         sample_weight : array-like of shape (n_samples,), optional
+            Cubes also accept an image (y, x) and ``"area"``; see
+            :meth:`daskclust.Cube.row_weights`.
 
         Returns
         -------
@@ -306,6 +311,7 @@ class BaseClusterer(
             Computed in one pass.
         """
         check_is_fitted(self)
+        sample_weight = weights_for(X, sample_weight)
         X = check_rows(self, X, reset=False)
         return -self._inertia(X, sample_weight)
 

@@ -166,6 +166,9 @@ class Scene(Protocol):
 
     def rows_of(self, label_map: Any) -> Any: ...
 
+    def row_weights(self, weight: Any) -> Any:
+        """Return weights of rows, given "area" or an image (y, x)."""
+
     def sample_pixels(self, count: int, seed: int) -> Any:
         """Draw rows, and pairs of adjacent rows; one pass."""
 
@@ -212,6 +215,14 @@ def labels_for(X: Any, y: Any) -> tuple[Any, Any]:
         return y, None
     opened = cube.open_map("label_map", y)
     return cube.rows_of(opened), opened
+
+
+def weights_for(X: Any, sample_weight: Any) -> Any:
+    """Return weights of rows; a scene converts "area" and an image (y, x)."""
+    is_of_pixels = isinstance(sample_weight, str) or getattr(sample_weight, "ndim", 1) == 2
+    if is_of_pixels and isinstance(X, Scene):
+        return X.row_weights(sample_weight)
+    return sample_weight
 
 
 def pairs_for(X: Any, pairs: Any, name: str) -> Any:
@@ -486,6 +497,11 @@ def check_weight(sample_weight: Any, X: Any) -> Any:
     """Return weights for X: None, a NumPy or a Dask array; a pass checks the values."""
     if sample_weight is None:
         return None
+    if isinstance(sample_weight, str):
+        raise ValueError(
+            "sample_weight must have one weight per row of X, got the string "
+            f'{sample_weight!r}. If X is a cube, "area" is possible: pass daskclust.open_cube(...).'
+        )
     n = X.shape[0]
     if isinstance(sample_weight, numbers.Real):
         if sample_weight == 1:
@@ -582,6 +598,7 @@ def check_data(X: Any, sample_weight: Any = None, estimator: BaseEstimator | Non
     """Check the metadata of X and set the attributes of the estimator that describe X."""
     estimator = BaseEstimator() if estimator is None else estimator
     cube = X if isinstance(X, Scene) else None
+    sample_weight = weights_for(X, sample_weight)
     X = check_rows(estimator, X, reset=True)
     known = vars(estimator)
     origin = {name: known[name] for name in ORIGIN if name in known}
