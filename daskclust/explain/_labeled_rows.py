@@ -77,10 +77,7 @@ class Labeled:
 
     def name(self, label: int) -> str:
         """Return the name of a label."""
-        default = str(label)
-        if self.classes is not None and 0 <= label < len(self.classes):
-            default = str(self.classes[label])
-        return default if self.model is None else _name_of(self.model, label, default)
+        return name_of_label(self.model, self.classes, label)
 
     def classes_of(self, labels: Ints) -> list[str | None]:
         """Return the class of each cluster; None for clusters without a class."""
@@ -283,6 +280,24 @@ def _labels(y: Any) -> tuple[Any, Array | None]:
             if names.dtype.kind != "O" or all(isinstance(name, str) for name in names.tolist()):
                 return as_label_vector(values, "y", masked=True), names
     return as_label_vector(values, "y", masked=True), None
+
+
+def name_of_label(model: Any, classes: Array | None, label: int) -> str:
+    """Return the name of a label of a model, or of the labels of a user if `model` is None."""
+    default = str(label)
+    if classes is not None and 0 <= label < len(classes):
+        default = str(classes[label])
+    return default if model is None else _name_of(model, label, default)
+
+
+def labels_of(model: Any, X: Any, y: Any) -> tuple[Any, Array | None]:
+    """Return the labels `y`, or those that a model predicts, as numbers, and names of text."""
+    if (model is None) == (y is None):
+        raise ValueError(
+            "Either model or y must be set, got "
+            f"{'None for both' if y is None else 'both'}. Pass a fitted model, or None and labels."
+        )
+    return _predicted(model, model.predict(X)) if y is None else _labels(y)
 
 
 def _predicted(model: Any, labels: Any) -> tuple[Any, Array | None]:

@@ -60,6 +60,12 @@ class Cube:
     georeference : Georeference
         Coordinate system and position, as stored; transforms that contradict the
         coordinates are corrected.
+    item_names : dict of int to str
+        Name of the first file of each item of a mosaic, by the number of the item; empty for other
+        cubes.
+    items : dask.array.Array of shape (y, x), int32, or None
+        Number of the item that each pixel of the first band comes from, -1 for none. None for other
+        cubes, and for mosaics of several dates or with ``overlap="mean"``.
 
     Notes
     -----
@@ -104,6 +110,8 @@ class Cube:
         self.chunks = source.grid.chunks
         self.attributes: dict[str, Any] = dict(attributes)
         self.nodata = source.all_nodata
+        self.item_names: dict[int, str] = {}
+        self.items: da.Array | None = None
 
     def __repr__(self) -> str:
         y, x, p = self.shape

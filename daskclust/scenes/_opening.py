@@ -271,7 +271,7 @@ def open_cube(
         isinstance(p, str | os.PathLike) for p in store
     )
     if is_product(store) or (is_list and resolution is not None):
-        store = mosaic_image(
+        store, _, _ = mosaic_image(
             [store],
             assets=[variable] if isinstance(variable, str) else variable,
             resolution=resolution,

@@ -122,7 +122,7 @@ def open_mosaic(
     >>> cube.shape
     (4, 8, 2)
     """
-    image = mosaic_image(
+    image, names, numbers = mosaic_image(
         items,
         time=time,
         assets=assets,
@@ -135,4 +135,6 @@ def open_mosaic(
         skip_damaged=skip_damaged,
         exclude_classes=exclude_classes,
     )
-    return open_cube(image, **options)
+    cube = open_cube(image, **options)
+    cube.item_names, cube.items = names, numbers
+    return cube

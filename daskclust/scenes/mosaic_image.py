@@ -77,15 +77,20 @@ class _Mosaic:
         return grid, keys, self.resampling, self.overlap, self.excluded
 
     def __getitem__(self, key: Any) -> Array:
+        return self.indexed(key)
+
+    def indexed(self, key: Any, *, items: bool = False) -> Array:
+        """Return values, or with `items` the number of the item of each value, -1 for none."""
+        dtype = np.dtype(np.int32) if items else self.dtype
         slices = [slice(k, k + 1) if isinstance(k, int | np.integer) else k for k in key]
         spans = [range(size)[part] for part, size in zip(slices, self.shape, strict=True)]
         if 0 in map(len, spans):
-            return np.empty([len(span) for span in spans], self.dtype)
+            return np.empty([len(span) for span in spans], dtype)
         bands, rows, columns = (range(min(span), max(span) + 1) for span in spans)
-        out = np.empty((len(bands), len(rows), len(columns)), self.dtype)
+        out = np.empty((len(bands), len(rows), len(columns)), dtype)
         for y in _units(rows, self.shape[1]):
             for x in _units(columns, self.shape[2]):
-                values = self._read(bands, y, x)
+                values = self._read(bands, y, x, items)
                 own = [
                     range(max(unit.start, part.start), min(unit.stop, part.stop))
                     for unit, part in ((y, rows), (x, columns))
@@ -96,10 +101,10 @@ class _Mosaic:
         out = out[tuple(slice(None, None, span.step) for span in spans)]
         return out[tuple(0 if isinstance(k, int | np.integer) else slice(None) for k in key)]
 
-    def _read(self, bands: range, rows: range, columns: range) -> Array:
-        """Return the values of some bands on a unit of the grid, from all tiles."""
+    def _read(self, bands: range, rows: range, columns: range, items: bool) -> Array:
+        """Return the values of some bands on a unit of the grid, or the numbers of their items."""
         shape = len(bands), len(rows), len(columns)
-        out = np.full(shape, self.nodata, self.dtype)
+        out = np.full(shape, -1, np.int32) if items else np.full(shape, self.nodata, self.dtype)
         is_mean = self.overlap == "mean"
         count = np.zeros(shape, np.int32)
         total = np.zeros(shape if is_mean else 0)
@@ -138,7 +143,7 @@ class _Mosaic:
                 total[here][is_valid] += values[is_valid]
             else:
                 is_valid &= count[here] == 0
-                out[here][is_valid] = values[is_valid]
+                out[here][is_valid] = tile.item if items else values[is_valid]
             count[here] += is_valid
         if is_mean:
             has_values = count > 0
@@ -181,6 +186,18 @@ class _Mosaic:
         out = out.astype(self.dtype)
         out[np.ma.getmaskarray(values)] = self.nodata
         return out
+
+
+class _Items:
+    """Numbers of the items of the pixels of a mosaic (y, x), which are read when indexed."""
+
+    ndim, dtype = 2, np.dtype(np.int32)
+
+    def __init__(self, mosaic: _Mosaic) -> None:
+        self.mosaic, self.shape = mosaic, mosaic.shape[1:]
+
+    def __getitem__(self, key: Any) -> Array:
+        return np.asarray(self.mosaic.indexed((0, *key), items=True))
 
 
 def _units(part: range, size: int) -> list[range]:
@@ -227,8 +244,11 @@ def mosaic_image(
     overlap: Overlap = "first",
     skip_damaged: bool = False,
     exclude_classes: Sequence[int] | None = None,
-) -> Any:
-    """Return a lazy DataArray (band, y, x) of many tiles; see :func:`open_mosaic`."""
+) -> tuple[Any, dict[int, str], da.Array | None]:
+    """Return a lazy DataArray (band, y, x) of many tiles; see :func:`open_mosaic`.
+
+    Also return the names of the items, and the number of the item of each pixel.
+    """
     with needs_extra("A mosaic"):
         import odc.geo  # noqa: F401
         import rasterio
@@ -249,7 +269,7 @@ def mosaic_image(
     tiles = []
     for number, parts in opened:
         step = steps.index(dates[number]) if dates is not None else 0
-        tiles += [replace(tile, first=tile.first + step * n_bands) for tile in parts]
+        tiles += [replace(tile, first=tile.first + step * n_bands, item=number) for tile in parts]
     if exclude_classes is not None and all(tile.classes is None for tile in tiles):
         raise ValueError(
             f"exclude_classes must be None, got {exclude_classes!r}, because no item has a scene "
@@ -296,4 +316,15 @@ def mosaic_image(
     )
     if len(centers) == len(names):
         image.coords["wavelength"] = "band", centers, {"units": "nm"}
-    return image.rio.write_crs(system)
+    item_names = {number: parts[0].shown for number, parts in opened}
+    numbers = None
+    if overlap != "mean" and len(steps) < 2:
+        numbers = da.from_array(
+            _Items(mosaic),
+            chunks=(size, size),
+            name=f"mosaic-items-{tokenize(mosaic)}",
+            asarray=False,
+            fancy=False,
+            meta=np.empty((0, 0), np.int32),
+        )
+    return image.rio.write_crs(system), item_names, numbers

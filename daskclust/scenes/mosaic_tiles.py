@@ -44,7 +44,8 @@ class Tile:
     """Metadata of one file, or of one xarray object, of a mosaic.
 
     ``source`` is the name of the file or the object.  ``first`` is the number of its first band
-    among the bands of the mosaic.  ``nodata``, ``scales`` and ``offsets`` have one value per band.
+    among the bands of the mosaic, ``item`` the number of its item.  ``nodata``, ``scales`` and
+    ``offsets`` have one value per band.
     ``classes`` is the scene classification of the product that the tile is a part of.
     """
 
@@ -61,6 +62,7 @@ class Tile:
     is_masked: bool
     files: SeenFiles
     first: int = field(default=0, compare=False)
+    item: int = field(default=0, compare=False)
     wavelengths: tuple[float, ...] = ()
     classes: Tile | None = None
 
