@@ -496,11 +496,10 @@ class HDBSCAN(TreeEstimator):
         >>> import numpy as np, daskclust
         >>> X = np.concatenate([np.arange(20.0), 50 + np.arange(20.0), 80 + np.arange(20.0)])
         >>> model = daskclust.HDBSCAN(n_clusters=2).fit(X[:, None])
-        >>> for cut in model.cut_table(4):
+        >>> for cut in model.cut_table(3):
         ...     print(cut.n_clusters, cut.height, cut.smallest)
         2 31.0 20.0
         3 11.0 20.0
-        4 3.0 7.0
         """
         self._check_has_edges()
         check_integer(most, "most", 2)
