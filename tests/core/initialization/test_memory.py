@@ -39,6 +39,6 @@ def test_without_carry_nothing_is_kept() -> None:
     carry, nothing = Carry(), Carry()
     kept = rows.reduce(CANDIDATES, state, carry)
     anew = rows.reduce(CANDIDATES.without_carry(), state, nothing)
-    assert all(part is None for part in nothing.held)
-    assert any(part is not None for part in carry.held)
+    assert all(part is None for part in nothing.cache)
+    assert any(part is not None for part in carry.cache)
     np.testing.assert_array_equal(anew, kept)
