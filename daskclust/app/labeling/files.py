@@ -39,7 +39,7 @@ class _Points(Output):
                 "a URL."
             )
         if Path(self.place).suffix.lower() not in self.kinds:
-            raise ValueError(f"{shown!r} must have a suffix in {', '.join(self.kinds)}.")
+            raise ValueError(f"{shown!r} must end in {' or '.join(self.kinds)}.")
 
 
 class QuestionsFile(_Points):

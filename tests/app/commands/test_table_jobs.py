@@ -81,7 +81,10 @@ def test_fit_and_predict_by_the_labels_of_a_column(
     assert "wheat" in out
     assert_array_equal(pandas.read_parquet(tmp_path / "p.parquet")["class"], written.label)
     for words, message in (
-        (("t.csv", "--columns", "a"), "1 columns are features (a), the model was fitted to 2"),
+        (
+            ("t.csv", "--columns", "a"),
+            "must have the 2 columns of the model in their order (a, b), got 1 (a)",
+        ),
         (("t.csv",), "p.parquet' exists already"),
         (("cube.npy", "--dims", "y,x,band"), "fitted to the columns ['a', 'b'] of a table"),
     ):
