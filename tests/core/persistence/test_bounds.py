@@ -149,7 +149,7 @@ def test_metadata_are_measured_before_they_are_parsed(tmp_path: Path) -> None:
     content = header.read_text()
     with header.open("a") as file:
         file.truncate(2**25 + 1)  # takes no room on the disk
-    refused(folder, "expected at most 33554432")
+    refused(folder, "must have at most 33554432 bytes")
     header.write_text(content)
     daskclust.load(folder)
 
