@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from daskclust.scenes._cube import Cube
@@ -11,9 +11,9 @@ from daskclust.scenes.mosaic_image import Overlap, Resampling, mosaic_image
 
 
 def open_mosaic(
-    items: Iterable[Any],
+    items: Any,
     *,
-    time: Sequence[Any] | Literal["names"] | None = None,
+    time: Sequence[Any] | Literal["names", "datetime"] | None = None,
     assets: Sequence[str] | None = None,
     like: Any = None,
     crs: Any = None,
@@ -33,19 +33,21 @@ def open_mosaic(
 
     Parameters
     ----------
-    items : iterable of items
-        Tiles of the mosaic.  An item is one of
+    items : iterable of items, or path or dict of STAC items
+        Tiles of the mosaic.  A path is that of a STAC item collection (.json, .geojson) or of a
+        stac-geoparquet file (.parquet).  An item is one of
 
         - a path or URL of a raster file,
         - a DataArray with a coordinate system, as ``rioxarray.open_rasterio`` returns it,
         - a Sentinel-2 SAFE folder or EOPF Zarr store, or the folder of a TESSERA tile,
         - a list of these, whose bands are joined; their resolutions may differ, and their order
           must be the same in all items,
-        - a STAC item (an object with ``assets``); `assets` names its bands.
-    time : sequence or "names", optional
+        - a STAC item (of pystac, or a dict); `assets` names its bands.
+    time : sequence, "names" or "datetime", optional
         Date of each item.  ``"names"`` reads the date in the name of Sentinel-2 products, else the
-        year that a folder of the path names, as of AlphaEarth and TESSERA.  Items of a date are
-        one mosaic, and the bands of all dates, in ascending order, are the features.
+        year that a folder of the path names, as of AlphaEarth and TESSERA.  ``"datetime"`` takes
+        the days (UTC) of STAC items.  Items of a date are one mosaic, and the bands of all dates,
+        in ascending order, are the features.
     assets : sequence of str, optional
         Names of the assets of STAC items that are bands, or of the bands of Sentinel-2 products,
         such as ``["B02", "B8A"]``.  Default: all bands of a product.
@@ -96,6 +98,11 @@ def open_mosaic(
     Missing values of each file (``nodata``, masks, alpha bands) are missing in the cube.  Stored
     integers are kept if all tiles have the same type, nodata value, scale and offset.  Otherwise,
     values are decoded to float32 (float64 for more than 16 bits).
+
+    STAC items that state ``proj:code`` (or ``proj:epsg``), ``proj:transform`` and ``proj:shape``
+    are not opened.  ``raster:bands`` (or ``bands``) state types, missing values, scales and
+    offsets.  If they do not state type and missing value, one file of each asset is opened, and the
+    others are expected to agree with it.  Reading a file that differs from its item is an error.
 
     Bands of Sentinel-2 have their finest resolution, and the scale and offsets that the metadata
     of the product state: products before and after processing baseline 04.00 can be mixed.  The

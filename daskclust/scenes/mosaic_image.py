@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal, get_args
 
@@ -19,6 +19,7 @@ from daskclust.scenes.mosaic_grid import (
     steps_of_tiles,
     target_grid,
 )
+from daskclust.scenes.mosaic_items import day_of, read_items
 from daskclust.scenes.mosaic_tiles import Tile, names_of_bands, open_tiles
 from daskclust.scenes.products import UNCLEAR_CLASSES, date_of
 from daskclust.scenes.quantization import ALPHAEARTH_BANDS
@@ -232,9 +233,9 @@ def _common_type(tiles: Sequence[Tile]) -> tuple[np.dtype[Any], Any, bool]:
 
 
 def mosaic_image(
-    items: Iterable[Any],
+    items: Any,
     *,
-    time: Sequence[Any] | Literal["names"] | None = None,
+    time: Sequence[Any] | Literal["names", "datetime"] | None = None,
     assets: Sequence[str] | None = None,
     like: Any = None,
     crs: Any = None,
@@ -256,10 +257,10 @@ def mosaic_image(
         import xarray
     check_choice(resampling, "resampling", get_args(Resampling))
     check_choice(overlap, "overlap", get_args(Overlap))
-    listed = list(items)
+    listed = read_items(items)
     if isinstance(time, str):
-        check_choice(time, "time", ("names",))
-        time = [date_of(item) for item in listed]
+        check_choice(time, "time", ("names", "datetime"))
+        time = [date_of(item) if time == "names" else day_of(item) for item in listed]
     dates = None if time is None else [np.datetime64(date) for date in time]
     if dates is not None and len(dates) != len(listed):
         raise ValueError(f"time must have {len(listed)} dates, one per item, got {len(dates)}.")

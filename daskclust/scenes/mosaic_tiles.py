@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -20,7 +20,8 @@ from daskclust.core.storage.retry import reason_of
 from daskclust.core.storage.stored_array import SeenFiles
 from daskclust.core.warn import warn
 from daskclust.exceptions import DaskclustWarning
-from daskclust.scenes.coordinate_systems import move
+from daskclust.scenes.coordinate_systems import are_same, move
+from daskclust.scenes.mosaic_items import Asset, StacItem, StatedBand, assets_of
 from daskclust.scenes.products import Band, open_product
 
 #: Number of points on each edge of a rectangle that is transformed to another system.
@@ -30,6 +31,8 @@ _RADIUS = {"nearest": 1, "bilinear": 2, "cubic": 3, "average": 2}
 #: Maximum error in pixels of positions in other coordinate systems.  GDAL's default, 0.125, depends
 #: on the rectangle that is read.
 _POSITION_ERROR = 1e-9
+#: Maximum distance in pixels of the corners of a file from those that a STAC item states.
+_STATED_ERROR = 0.01
 
 
 def edges() -> tuple[Floats, Floats]:
@@ -46,7 +49,9 @@ class Tile:
     ``source`` is the name of the file or the object.  ``first`` is the number of its first band
     among the bands of the mosaic, ``item`` the number of its item.  ``nodata``, ``scales`` and
     ``offsets`` have one value per band.
-    ``classes`` is the scene classification of the product that the tile is a part of.
+    ``classes`` is the scene classification of the product that the tile is a part of.  If
+    ``is_stated``, the metadata are those of a STAC item, and are compared with the file when it is
+    read.
     """
 
     source: Any
@@ -65,6 +70,7 @@ class Tile:
     item: int = field(default=0, compare=False)
     wavelengths: tuple[float, ...] = ()
     classes: Tile | None = None
+    is_stated: bool = False
 
     @property
     def n_bands(self) -> int:
@@ -202,12 +208,53 @@ class Tile:
 
         try:
             with rasterio.open(self.source) as file:
+                self._check_stated(file)
                 yield file
                 return
         except rasterio.errors.RasterioError as error:
             message = f"{self.shown!r}, a tile of a mosaic, cannot be read: {reason_of(error)}"
         # Errors of GDAL cannot be sent to another process.
         raise OSError(message)
+
+    def _check_stated(self, file: Any) -> None:
+        """Raise an error if a file differs from its STAC item."""
+        if not self.is_stated:
+            return
+        from rasterio.crs import CRS
+        from rasterio.enums import ColorInterp, MaskFlags
+
+        n = file.count - (file.colorinterp[-1] == ColorInterp.alpha)
+        corners = [(0, 0), (self.shape[1], 0), (0, self.shape[0])]
+        moved = [~self.affine @ (file.transform @ corner) for corner in corners]
+        flags = [flag for own in file.mask_flag_enums[:n] for flag in own]
+        nodata = [known for known in file.nodatavals[:n] if known is not None]
+        same = {
+            "shape": file.shape == self.shape,
+            "transform": np.allclose(moved, corners, rtol=0, atol=_STATED_ERROR),
+            "coordinate system": are_same(file.crs, CRS.from_wkt(self.crs)) is not False,
+            "number of bands": n == self.n_bands,
+            "data type": np.result_type(*file.dtypes[:n]) == self.dtype,
+            "missing value": not nodata
+            or np.array_equal(
+                np.array(nodata, float), np.array(self.nodata[: len(nodata)], float), equal_nan=True
+            ),
+            # Files without scale and offset have 1 and 0.
+            "scale or offset": all(
+                own in ((1.0, 0.0), known)
+                for own, known in zip(
+                    zip(file.scales, file.offsets, strict=True),
+                    zip(self.scales, self.offsets, strict=True),
+                    strict=False,
+                )
+            ),
+            "mask": self.is_masked or MaskFlags.per_dataset not in flags,
+        }
+        wrong = [name for name, is_same in same.items() if not is_same]
+        if wrong:
+            raise ValueError(
+                f"The STAC item of {self.shown!r} must describe the file, but the file has another "
+                f"{' and '.join(wrong)}. Correct the item, or pass the file itself."
+            )
 
     def _masked(self, values: Array, bands: Sequence[int]) -> Any:
         mask = np.zeros(values.shape, bool)
@@ -295,22 +342,70 @@ def _tile_of_object(image: Any) -> Tile:
     )
 
 
-def _parts_of(item: Any, bands: Sequence[str] | None) -> list[Any]:
-    """Return the files or objects of one item."""
-    if hasattr(item, "assets"):  # a STAC item
-        if not bands:
-            raise ValueError(
-                f"assets must name the bands of STAC items, got None. This item has the assets "
-                f"{sorted(item.assets)}."
-            )
-        missing = [name for name in bands if name not in item.assets]
-        if missing:
-            raise ValueError(
-                f"The STAC item {getattr(item, 'id', '?')!r} must have the assets {list(bands)}, "
-                f"got {sorted(item.assets)}. Choose other assets, or leave the item out."
-            )
-        return [str(item.assets[name].href) for name in bands]
-    return list(item) if isinstance(item, list | tuple) else [item]
+def _tile_of_asset(asset: Asset, like: Tile | None) -> Tile:
+    """Return the tile of an asset.
+
+    The file is opened if the item does not state the grid.  `like` is a file of the same asset, for
+    types and missing values that the item does not state.
+    """
+    bands, grid = asset.bands, asset.grid
+    if _is_complete(bands):
+        like = None
+    if grid is None or (like is None and not _is_complete(bands)):
+        return _with_stated(_tile_of_file(asset.href), asset)
+    name = os.path.abspath(asset.href) if os.path.exists(asset.href) else asset.href
+    shown = redact(name)
+    if os.path.isabs(name) and not name.startswith("/vsi") and not os.path.exists(name):
+        raise OSError(f"The tile {shown!r} cannot be opened: the file does not exist")
+    dtypes = [band.dtype for band in bands or () if band.dtype is not None]
+    has_types = bool(dtypes) and len(dtypes) == len(bands or ())
+    n = len(bands or ()) if like is None else like.n_bands
+    tile = Tile(
+        source=name,
+        shown=shown,
+        crs=grid.crs,
+        transform=grid.transform,
+        shape=grid.shape,
+        dtype=np.result_type(*dtypes) if like is None or has_types else like.dtype,
+        nodata=(None,) * n if like is None else like.nodata,
+        scales=(1.0,) * n if like is None else like.scales,
+        offsets=(0.0,) * n if like is None else like.offsets,
+        names=("",) * n,
+        is_masked=like is not None and like.is_masked,
+        files=SeenFiles([name]),
+        is_stated=True,
+    )
+    return _with_stated(tile, asset)
+
+
+def _is_complete(bands: Sequence[StatedBand] | None) -> bool:
+    """Return True if types and missing values of the bands are stated."""
+    return bands is not None and all(b.dtype is not None and b.nodata is not None for b in bands)
+
+
+def _with_stated(tile: Tile, asset: Asset) -> Tile:
+    """Return a tile with names, missing values, scales and offsets that a STAC item states."""
+    bands, n = asset.bands, tile.n_bands
+    if bands is None:
+        names = [asset.name if n == 1 else f"{asset.name} {i + 1}" for i in range(n)]
+        return replace(tile, names=tuple(names))
+    if len(bands) != n:
+        raise ValueError(
+            f"The STAC item of {tile.shown!r} must describe all bands of the file, got "
+            f"{len(bands)} descriptions for {n} bands."
+        )
+
+    def stated(name: str, known: tuple[Any, ...]) -> tuple[Any, ...]:
+        values = [getattr(band, name) for band in bands]
+        return tuple(old if new is None else new for new, old in zip(values, known, strict=True))
+
+    return replace(
+        tile,
+        names=tuple(band.name for band in bands),
+        nodata=stated("nodata", tile.nodata),
+        scales=stated("scale", tile.scales),
+        offsets=stated("offset", tile.offsets),
+    )
 
 
 def _tile_of(source: Any) -> Tile:
@@ -320,13 +415,16 @@ def _tile_of(source: Any) -> Tile:
     return _tile_of_file(os.fspath(source)) if is_file else _tile_of_object(source)
 
 
-def _tiles_of(item: Any, assets: Sequence[str] | None) -> list[Tile]:
+def _tiles_of(item: Any, assets: Sequence[str] | None, like: Mapping[str, Tile]) -> list[Tile]:
     """Return the tiles of one item, whose files are the bands of one place."""
     tiles: list[Tile] = []
     first = 0
-    for part in _parts_of(item, assets):
-        product = open_product(part, assets)
-        if product is None:
+    for part in item if isinstance(item, list | tuple) else [item]:
+        is_asset = isinstance(part, Asset)
+        product = None if is_asset else open_product(part, assets)
+        if is_asset:
+            found = [_tile_of_asset(part, like.get(part.name))]
+        elif product is None:
             found = [_tile_of(part)]
         else:
             classes = None if product.classes is None else _tile_of(product.classes)
@@ -337,6 +435,22 @@ def _tiles_of(item: Any, assets: Sequence[str] | None) -> list[Tile]:
     return tiles
 
 
+def _first_files(items: Sequence[Any]) -> dict[str, Tile]:
+    """Open one file of each asset of which items do not state type or missing value."""
+    found: dict[str, Tile] = {}
+    for item in items:
+        for asset in item if isinstance(item, list) else ():
+            if not isinstance(asset, Asset) or asset.name in found:
+                continue
+            if asset.grid is None or _is_complete(asset.bands):
+                continue
+            try:
+                found[asset.name] = _tile_of_file(asset.href)
+            except OSError:
+                continue  # The item itself raises an error, or is left out.
+    return found
+
+
 def open_tiles(
     items: Sequence[Any], assets: Sequence[str] | None, skip_damaged: bool
 ) -> list[tuple[int, list[Tile]]]:
@@ -344,9 +458,12 @@ def open_tiles(
     if not items:
         raise ValueError("items must have at least one tile, got none.")
 
+    items = [assets_of(item, assets) if isinstance(item, StacItem) else item for item in items]
+    like = _first_files(items)
+
     def opened(item: Any) -> list[Tile] | OSError:
         try:
-            return _tiles_of(item, assets)
+            return _tiles_of(item, assets, like)
         except OSError as error:
             if not skip_damaged:
                 raise

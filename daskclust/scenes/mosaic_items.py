@@ -1,0 +1,255 @@
+"""STAC items of a mosaic: collections in files, and the metadata that items state."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from daskclust.core.storage.redact import redact
+from daskclust.scenes.formats.format_detection import needs_extra
+
+_JSON, _PARQUET = (".json", ".geojson"), (".parquet", ".geoparquet")
+
+
+@dataclass(frozen=True)
+class StatedBand:
+    """Type, missing value, scale and offset of a band; None where an item does not state them."""
+
+    name: str
+    dtype: np.dtype[Any] | None
+    nodata: float | None
+    scale: float | None
+    offset: float | None
+
+
+@dataclass(frozen=True)
+class StatedGrid:
+    """Coordinate system (WKT), transform and shape of a file, as an item states them."""
+
+    crs: str
+    transform: tuple[float, ...]
+    shape: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Asset:
+    """One file of a STAC item; without `grid` or `bands`, the item does not state them."""
+
+    name: str
+    href: str
+    grid: StatedGrid | None
+    bands: tuple[StatedBand, ...] | None
+
+
+@dataclass(frozen=True)
+class StacItem:
+    """A STAC item; relative names of files begin at `folder`."""
+
+    id: str
+    properties: Mapping[str, Any]
+    assets: Mapping[str, Mapping[str, Any]]
+    folder: str | None = None
+
+    def asset(self, name: str) -> Asset:
+        """Return a file, with the metadata that the item states."""
+        own = self.assets[name]
+        href = str(own["href"])
+        if self.folder is not None and "://" not in href and not os.path.isabs(href):
+            href = f"{self.folder}/{href.removeprefix('./')}"
+        facts = {**self.properties, **own}
+        return Asset(name, href, _grid(facts), _bands(name, own))
+
+    @property
+    def day(self) -> np.datetime64:
+        """Date in UTC."""
+        value = self.properties.get("datetime") or self.properties.get("start_datetime")
+        if isinstance(value, str):
+            try:
+                value = datetime.fromisoformat(value)
+            except ValueError:
+                value = None
+        if not isinstance(value, datetime):
+            raise ValueError(
+                f'time="datetime" requires a datetime of each STAC item, got none in {self.id!r}. '
+                "Pass the dates as time=."
+            )
+        value = value.astimezone(UTC) if value.tzinfo else value
+        return np.datetime64(value.date())
+
+
+def day_of(item: Any) -> np.datetime64:
+    """Return the date (UTC) of a STAC item."""
+    if not isinstance(item, StacItem):
+        raise ValueError(
+            f'time="datetime" requires STAC items, got {type(item).__name__}. Pass the dates, or '
+            'time="names".'
+        )
+    return item.day
+
+
+def _grid(facts: Mapping[str, Any]) -> StatedGrid | None:
+    codes = (facts.get("proj:code"), facts.get("proj:epsg"), facts.get("proj:wkt2"))
+    system = next((code for code in codes if code is not None), facts.get("proj:projjson"))
+    transform, shape = facts.get("proj:transform"), facts.get("proj:shape")
+    if system is None or transform is None or shape is None or len(transform) < 6:
+        return None
+    text = json.dumps(system) if isinstance(system, Mapping) else str(system)
+    wkt = _wkt(f"EPSG:{text}" if text.isdigit() else text)
+    numbers = tuple(float(number) for number in list(transform)[:6])
+    return None if wkt is None else StatedGrid(wkt, numbers, (int(shape[0]), int(shape[1])))
+
+
+@lru_cache(maxsize=64)
+def _wkt(text: str) -> str | None:
+    from rasterio.crs import CRS
+    from rasterio.errors import CRSError
+
+    try:
+        return str(CRS.from_user_input(text).to_wkt())
+    except CRSError:
+        return None
+
+
+def _bands(name: str, asset: Mapping[str, Any]) -> tuple[StatedBand, ...] | None:
+    listed = asset.get("raster:bands") or asset.get("bands")
+    if not listed:
+        return None
+    found = []
+    for number, band in enumerate(listed, start=1):
+        facts = {
+            key.removeprefix("raster:"): value
+            for part in (asset, band)
+            for key, value in part.items()
+            if value is not None
+        }
+        try:
+            dtype = np.dtype(facts["data_type"])
+        except (KeyError, TypeError):
+            dtype = None
+        nodata, scale, offset = (
+            None if key not in facts else float(facts[key]) for key in ("nodata", "scale", "offset")
+        )
+        own = name if len(listed) == 1 else f"{name} {band.get('name') or number}"
+        found.append(StatedBand(own, dtype, nodata, scale, offset))
+    return tuple(found)
+
+
+def read_items(items: Any) -> list[Any]:
+    """Return the items of a mosaic; STAC items become :class:`StacItem`, others stay."""
+    folder = None
+    if isinstance(items, str | os.PathLike):
+        path = os.fspath(items)
+        ending = os.path.splitext(path)[1].lower()
+        folder = path.rpartition("/")[0] if "://" in path else str(Path(path).absolute().parent)
+        if ending not in (*_JSON, *_PARQUET):
+            raise ValueError(
+                "items must be a list of tiles, or the path of STAC items (.json, .geojson, "
+                f".parquet), got {redact(path)!r}. Pass [{redact(path)!r}] for one tile."
+            )
+        items = _from_json(path) if ending in _JSON else _from_parquet(path)
+    if isinstance(items, Mapping):
+        kind = items.get("type")
+        if kind not in ("FeatureCollection", "Feature"):
+            raise ValueError(
+                "items must be a STAC item or item collection (type Feature or FeatureCollection), "
+                f"got the type {kind!r}. Pass the items of the catalog."
+            )
+        items = items.get("features", ()) if kind == "FeatureCollection" else [items]
+    return [_stac_item(item, folder) for item in items]
+
+
+def _stac_item(item: Any, folder: str | None) -> Any:
+    if isinstance(item, Mapping):
+        if "assets" not in item:
+            raise ValueError(
+                f"A STAC item must have assets, got {sorted(item)}. Pass items, not only features."
+            )
+        return StacItem(
+            str(item.get("id", "?")), item.get("properties") or {}, item["assets"], folder
+        )
+    if not hasattr(item, "assets"):
+        return item
+    assets = {}
+    for name, asset in item.assets.items():
+        absolute = getattr(asset, "get_absolute_href", lambda: None)()
+        assets[name] = {**getattr(asset, "extra_fields", {}), "href": absolute or asset.href}
+    properties = dict(getattr(item, "properties", {}))
+    if getattr(item, "datetime", None) is not None:
+        properties["datetime"] = item.datetime
+    return StacItem(str(getattr(item, "id", "?")), properties, assets)
+
+
+def _from_json(path: str) -> Any:
+    import fsspec
+
+    with fsspec.open(path, "rt", encoding="utf-8") as file:
+        try:
+            found = json.load(file)
+        except ValueError as error:
+            raise ValueError(
+                f"{redact(path)!r} must be JSON of STAC items, got invalid JSON ({error})."
+            ) from None
+    if not isinstance(found, Mapping):
+        raise ValueError(
+            f"{redact(path)!r} must be a STAC item collection, got {type(found).__name__}."
+        )
+    return found
+
+
+def _from_parquet(path: str) -> Iterable[Any]:
+    """Read stac-geoparquet: properties are columns, and assets a column of structures."""
+    with needs_extra("A stac-geoparquet file"):
+        from pyarrow import parquet
+    import fsspec
+
+    with fsspec.open(path, "rb") as file:
+        stored = parquet.ParquetFile(file)
+        names = stored.schema_arrow.names
+        if "assets" not in names:
+            raise ValueError(
+                f"{redact(path)!r} must be stac-geoparquet with a column 'assets', got the columns "
+                f"{names}."
+            )
+        wanted = ["id", "assets", "datetime", "start_datetime"]
+        columns = [name for name in names if name in wanted or name.startswith("proj:")]
+        rows = stored.read(columns=columns).to_pylist()
+    return [_without_none(row) for row in rows]
+
+
+def _without_none(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an item without the None values that columns have for missing entries."""
+    assets = {name: asset for name, asset in (row["assets"] or {}).items() if asset is not None}
+    properties = {
+        key: value
+        for key, value in row.items()
+        if key not in ("id", "assets") and value is not None
+    }
+    assets = {
+        name: {key: value for key, value in asset.items() if value is not None}
+        for name, asset in assets.items()
+    }
+    return {"id": row.get("id", "?"), "properties": properties, "assets": assets}
+
+
+def assets_of(item: StacItem, names: Sequence[str] | None) -> list[Asset]:
+    """Return the assets of an item that are bands of a mosaic."""
+    if not names:
+        raise ValueError(
+            "assets must name the bands of STAC items, got None. This item has the assets "
+            f"{sorted(item.assets)}."
+        )
+    missing = [name for name in names if name not in item.assets]
+    if missing:
+        raise ValueError(
+            f"The STAC item {item.id!r} must have the assets {list(names)}, "
+            f"got {sorted(item.assets)}. Choose other assets, or leave the item out."
+        )
+    return [item.asset(name) for name in names]
