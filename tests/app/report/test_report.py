@@ -198,7 +198,7 @@ def test_a_report_never_hides_a_store(overwrite: bool) -> None:
     place = f"memory://hidden-{overwrite}/scene.zarr"
     daskclust.datasets.make_hyperspectral_cube(place, shape=(9, 9), n_bands=3)
     model = daskclust.KMeans(3, random_state=0).fit(cube)
-    with pytest.raises(FileExistsError, match=r"scene.zarr' is a folder"):
+    with pytest.raises(FileExistsError, match=r"scene.zarr' must be an HTML file, got a folder"):
         write_report(place, cube=cube, model=model, truth=truth, overwrite=overwrite)
     assert daskclust.open_cube(place).shape == (9, 9, 3)
 
