@@ -187,10 +187,8 @@ array of shape (k, p), fitted model or callable, default="k-means||"
 
     Notes
     -----
-    X may be a SciPy sparse matrix (CSR) or a Dask array of such blocks, in ``fit`` and all other
-    methods: the result is that of dense rows, in time and memory for the stored values and the
-    centers.  The user guide ("k-means") describes options, records, warnings, passes, memory and
-    precision.
+    X may be a SciPy CSR matrix or a Dask array of such blocks.  The user guide ("k-means") describes
+    sparse rows, options, records, warnings, passes, memory and precision.
 
     References
     ----------

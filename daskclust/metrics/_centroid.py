@@ -355,6 +355,7 @@ def silhouette_score(
         X, labels, sample_size = sample[:, :-1], sample[:, -1].astype(np.int64), None
     else:
         labels = as_label_vector(labels, "labels", masked=ignore_masked)
+        check_dense(X)
         X = np.asanyarray(X)
         X = np.ma.filled(X.astype(np.float64), np.nan) if np.ma.is_masked(X) else np.asarray(X)
         X = X.astype(working_dtype(X.dtype), copy=False)

@@ -246,3 +246,17 @@ def test_of_scikit_learn(kind, monkeypatch):
     theirs.test_scaled_weights(_as_ours, kind(theirs.X), 0)
     theirs.test_predict_does_not_change_cluster_centers(kind)
     theirs.test_relocating_with_duplicates("lloyd", kind)
+
+
+def test_clusters_of_the_default_initialization_are_found_in_wide_rows():
+    """The sample of sparse rows is bounded in bytes, but there is one."""
+    rng = np.random.default_rng(0)
+    n, p, k = 4000, 5000, 10
+    truth = rng.integers(k, size=n)
+    columns = truth[:, None] * (p // k) + rng.integers(0, p // k // 4, (n, 40))
+    rows = np.repeat(np.arange(n), 40)
+    X = sparse.csr_array((rng.random(40 * n), (rows, columns.ravel())), shape=(n, p))
+    labels = daskclust.KMeans(k, random_state=0).fit(X).labels_
+    assert adjusted_rand_score(truth, labels) > 0.99
+    with pytest.raises(TypeError, match="X must be dense, got a sparse matrix"):
+        daskclust.metrics.silhouette_score(X, labels)

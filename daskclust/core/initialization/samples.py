@@ -16,8 +16,8 @@ from daskclust.core.reduction import FARTHEST, FarthestRequest
 
 #: Maximum size of the sample, in bytes.
 _BYTES = 2**28
-#: The same for sparse rows, whose sample is dense.
-_SPARSE_BYTES = 2**26
+#: The same for sparse rows, whose sample is dense, and the smallest number of rows that is useful.
+_SPARSE_BYTES, _SPARSE_ROWS = 2**27, 2**9
 #: Rows of the sample, and rows per cluster, that leave little noise in the centers.
 _ROWS, _ROWS_EACH = 2**16, 256
 #: Rows of the smallest part, and rows per cluster.
@@ -68,7 +68,8 @@ def _n_fitting(rows: Rows) -> int:
 
 def has_sample(rows: Rows, k: int) -> bool:
     """Return False if rows are sparse and so wide that a useful sample of them is too large."""
-    return not rows.is_sparse or min(first_rows(k), rows.n_rows) <= _n_fitting(rows)
+    useful = min(max(_SPARSE_ROWS, _FIRST_EACH * k), rows.n_rows)
+    return not rows.is_sparse or useful <= _n_fitting(rows)
 
 
 def is_complete(rows: Rows, k: int) -> bool:
@@ -198,6 +199,8 @@ def draw_sample(problem: Initialization, size: int | None = None) -> Sample:
     if not len(typical):
         return Sample(x[:0], weight[:0], 0, 0.0, rows.n_rows)
     max_far = min(first_rows(k) // 4, rows.n_rows // 8, _LARGE_FAR if large else rows.n_rows)
+    if rows.is_sparse:
+        max_far = min(max_far, size // 4)  # they are dense, too
     request = FarthestRequest(typical, max(1, max_far), shift=problem.shift, missing=missing)
     farthest = rows.reduce(FARTHEST, request)
     n_far, far_weight = len(farthest), farthest["x"][:, -2]
