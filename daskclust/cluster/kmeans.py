@@ -187,8 +187,8 @@ array of shape (k, p), fitted model or callable, default="k-means||"
 
     Notes
     -----
-    X may be a SciPy CSR matrix or a Dask array of such blocks.  The user guide ("k-means") describes
-    sparse rows, options, records, warnings, passes, memory and precision.
+    X may be a SciPy CSR matrix or a Dask array of such blocks.  The user guide ("k-means")
+    describes sparse rows, options, records, warnings, passes, memory and precision.
 
     References
     ----------
