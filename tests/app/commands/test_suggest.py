@@ -284,7 +284,7 @@ def test_a_command_that_ended_after_its_report_goes_on(
     ("command", "message"),
     [
         ("suggest S: --n 4", "--output is required"),
-        ("suggest S: --output a.tif", "must have a suffix in .geojson, .json, .csv"),
+        ("suggest S: --output a.tif", "must end in .geojson or .json or .csv"),
         ("suggest S: --n 2000 --output a.csv", "got 2000"),
         ("suggest S: --labels a.csv --output a.csv", "in the same place as --labels"),
     ],

@@ -213,7 +213,7 @@ def test_files_of_others_and_wrong_ports_are_refused_at_once(tmp_path, monkeypat
         (("--output", "map.tif"), "exists already"),
         (("--labels", "mine.geojson"), "not written by daskclust"),
         (("--labels", "labels.csv"), "must end in"),
-        (("--labels", "labels.gpkg"), "no coordinate system"),
+        (("--labels", "labels.gpkg"), "requires a coordinate system"),
         (("--port", "70000"), "must be a port from 0 to 65535, got '70000'"),
         (("--incomplete", "keep"), "complete pixels"),
     ):
