@@ -27,6 +27,7 @@ from daskclust.core.estimator.columns import check_dates
 from daskclust.core.estimator.validation import (
     Scene,
     as_percent,
+    check_dense,
     check_rows,
     is_partial,
     rows_outside,
@@ -365,6 +366,7 @@ def open_labeled(
             features = cube.band_names or [f"band {band}" for band in cube.bands]
         model_rows = X
     else:
+        check_dense(X)
         model_rows = X if model is None else model_input(model, X)
         if hasattr(X, "columns"):
             data, features = _as_numbers(X)

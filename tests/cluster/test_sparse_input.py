@@ -258,5 +258,18 @@ def test_clusters_of_the_default_initialization_are_found_in_wide_rows():
     X = sparse.csr_array((rng.random(40 * n), (rows, columns.ravel())), shape=(n, p))
     labels = daskclust.KMeans(k, random_state=0).fit(X).labels_
     assert adjusted_rand_score(truth, labels) > 0.99
-    with pytest.raises(TypeError, match="X must be dense, got a sparse matrix"):
-        daskclust.metrics.silhouette_score(X, labels)
+
+
+@pytest.mark.parametrize("rows", [X, lazy(X)], ids=["scipy", "dask"])
+def test_functions_that_need_dense_rows_say_so(rows):
+    model = KMeans(K, random_state=0).fit(X)
+    for function in (
+        lambda: daskclust.metrics.silhouette_score(rows, model.labels_, sample_size=100),
+        lambda: daskclust.metrics.davies_bouldin_score(rows, model.labels_),
+        lambda: daskclust.explain.profiles(model, rows),
+        lambda: daskclust.explain.rules(model, rows),
+        lambda: daskclust.selection.suggest_labels(rows, 10),
+        lambda: daskclust.deduplicate(rows, threshold=0.9),
+    ):
+        with pytest.raises(TypeError, match="X must be dense, got a sparse matrix"):
+            function()

@@ -85,12 +85,14 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _ONE = np.uint64(1)
 
 
-@compiled()
-def _mix(z):
-    """Scramble 64 bits (the finalizer of splitmix64)."""
+def mixed(z):
+    """Scramble 64 bits (the finalizer of SplitMix64); also of each number of an array."""
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return z ^ (z >> np.uint64(31))
+
+
+_mix = compiled()(mixed)
 
 
 @compiled()

@@ -16,11 +16,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array, issparse
+from scipy.sparse import csr_array, issparse, vstack
 
 from daskclust.core.array_types import Array, Bools, Floats, Ints
 from daskclust.core.kernels.compensated import two_sum
 from daskclust.core.kernels.compiling import compiled, inner, read_only
+from daskclust.core.kernels.rng import mixed
 
 #: Relative rounding error of the score of a center, and of a distance.
 _SCORE, _DISTANCE = 16 * float(np.finfo(np.float64).eps), 8 * float(np.finfo(np.float64).eps)
@@ -136,14 +137,8 @@ def concatenated(blocks: list[Any]) -> Any:
     """Join blocks of rows, which are all dense or all sparse."""
     if not isinstance(blocks[0], SparseRows):
         return np.concatenate(blocks)
-    starts = np.cumsum([0] + [len(x.data) for x in blocks])
-    ends = [x.indptr[1:] + start for x, start in zip(blocks, starts, strict=False)]
-    return SparseRows(
-        np.concatenate([x.data for x in blocks]),
-        np.concatenate([x.indices for x in blocks]),
-        np.concatenate([blocks[0].indptr[:1], *ends]),
-        blocks[0].n_columns,
-    )
+    joined = vstack([x.matrix() for x in blocks], format="csr")
+    return SparseRows(joined.data, joined.indices, joined.indptr, joined.shape[1])
 
 
 @inner(counted=False)
@@ -424,13 +419,6 @@ def of_unit_length(x: SparseRows) -> SparseRows:
     return x.with_values(out)
 
 
-def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Mix the bits of words (the finalizer of SplitMix64)."""
-    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return words ^ (words >> np.uint64(31))
-
-
 def row_hash(
     x: SparseRows, weight: Floats | None, runs: tuple[tuple[int, int], ...] | None
 ) -> np.uint64:
@@ -438,12 +426,12 @@ def row_hash(
     step = np.uint64(0x9E3779B97F4A7C15)
     bits = np.ascontiguousarray(x.data, dtype=np.float64).view(np.uint64)
     places = (x.indices.astype(np.uint64) + np.uint64(1)) * step
-    ends = np.append(np.uint64(0), np.cumsum(_mixed(bits ^ _mixed(places)), dtype=np.uint64))
+    ends = np.append(np.uint64(0), np.cumsum(mixed(bits ^ mixed(places)), dtype=np.uint64))
     of_rows = ends[x.indptr[1:]] - ends[x.indptr[:-1]]
     runs = ((0, len(x)),) if runs is None else runs
     numbers = np.concatenate([np.arange(start, start + size) for start, size in runs])
-    words = _mixed(of_rows + _mixed(numbers.astype(np.uint64) * step))
+    words = mixed(of_rows + mixed(numbers.astype(np.uint64) * step))
     if weight is not None:
-        words = _mixed(words ^ np.ascontiguousarray(weight, np.float64).view(np.uint64))
-    words = _mixed(words + np.uint64(x.dtype.itemsize))
+        words = mixed(words ^ np.ascontiguousarray(weight, np.float64).view(np.uint64))
+    words = mixed(words + np.uint64(x.dtype.itemsize))
     return np.uint64(words.sum(dtype=np.uint64))
