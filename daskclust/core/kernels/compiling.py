@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numba.core.event as numba_events
@@ -22,39 +20,26 @@ init_all()
 _DELAY = 2.0
 
 
-class _CompileTime(numba_events.Listener):
+class _Notice(numba_events.TimingListener):
     """Calls `notice` once if the compilations of this process take more than two seconds."""
 
     def __init__(self, notice: Callable[[], None]) -> None:
+        super().__init__()
         self._notice: Callable[[], None] | None = notice
-        self._seconds, self._of_thread = 0.0, threading.local()
-
-    def on_start(self, event: Any) -> None:
-        starts = self._of_thread.__dict__.setdefault("starts", [])
-        starts.append(time.perf_counter())
 
     def on_end(self, event: Any) -> None:
-        starts = self._of_thread.__dict__.get("starts")
-        if not starts:
-            return
-        start = starts.pop()
-        # The time of an outer function contains that of the functions it calls.
-        if not starts:
-            self._seconds += time.perf_counter() - start
-        if self._seconds > _DELAY and self._notice is not None:
+        super().on_end(event)
+        if self._notice is not None and self.done and self.duration > _DELAY:
             notice, self._notice = self._notice, None
             notice()
 
 
-@contextmanager
-def noticing(notice: Callable[[], None]) -> Iterator[None]:
+def noticing(notice: Callable[[], None]) -> AbstractContextManager[None]:
     """Call `notice` once if kernels are compiled for more than two seconds in this context."""
-    listener = _CompileTime(notice)
-    numba_events.register("numba:compile", listener)
-    try:
-        yield
-    finally:
-        numba_events.unregister("numba:compile", listener)
+    installed: AbstractContextManager[None] = numba_events.install_listener(
+        "numba:compile", _Notice(notice)
+    )
+    return installed
 
 
 def compiled(*, counted: bool = True, **options: Any) -> Any:
