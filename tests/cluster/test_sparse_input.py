@@ -178,7 +178,7 @@ def test_partial_labels(params):
         assert_same(found, expected)
         assert_array_equal(found.classes_, expected.classes_)
         assert_array_equal(np.asarray(found.predict(given_rows)), expected.predict(DENSE))
-    with pytest.raises(ValueError, match=r"clusters_per_class=2 does not support sparse X"):
+    with pytest.raises(ValueError, match=r"clusters_per_class must be 1 for sparse X"):
         daskclust.SemiSupervisedKMeans(K, clusters_per_class=2).fit(X, labels)
 
 

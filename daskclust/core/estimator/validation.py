@@ -434,19 +434,12 @@ def check_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
 
 #: Estimators that take sparse rows, for messages.
 _TAKE_SPARSE = "KMeans and SemiSupervisedKMeans"
-#: Parameters with which they do not, and why.
-_DENSE_ONLY: Mapping[str, tuple[Callable[[Any], bool], str]] = {
-    "metric": (lambda value: value == "mahalanobis", "whitened rows have no zeros"),
-    "missing": (
-        lambda value: value == "partial",
-        "values that are not stored are zeros, and not missing",
-    ),
-    "init": (
-        lambda value: isinstance(value, str) and value in _COMPLETE_INITS,
-        "it compares rows in memory",
-    ),
-    "clusters_per_class": (lambda value: value > 1, "labeled rows are clustered in memory"),
-}
+#: Values of their parameters that need dense rows, and why.
+_DENSE_ONLY: tuple[tuple[str, tuple[str, ...], str], ...] = (
+    ("metric", ("mahalanobis",), "whitened rows have no zeros"),
+    ("missing", ("partial",), "values that are not stored are zeros, and not missing"),
+    ("init", _COMPLETE_INITS, "it compares rows in memory"),
+)
 
 
 def check_dense(X: Any) -> None:
@@ -463,13 +456,18 @@ def _check_takes_sparse(estimator: Any, X: Any) -> None:
     """Raise an error unless an estimator takes sparse rows with its parameters."""
     if not get_tags(estimator).input_tags.sparse:
         check_dense(X)
-    for name, (needs_dense, reason) in _DENSE_ONLY.items():
+    for name, values, reason in _DENSE_ONLY:
         value = getattr(estimator, name, None)
-        if is_sparse(X) and value is not None and needs_dense(value):
+        if isinstance(value, str) and value in values:
             raise ValueError(
                 f"{name}={value!r} does not support sparse X, because {reason}. Use another "
                 f"{name}, or X.toarray()."
             )
+    if (getattr(estimator, "clusters_per_class", None) or 1) > 1:
+        raise ValueError(
+            "clusters_per_class must be 1 for sparse X, because labeled rows are clustered in "
+            "memory. Use X.toarray()."
+        )
 
 
 def _constant(x: NDArray[Any], value: float) -> Floats:
