@@ -258,6 +258,11 @@ def begin_pass(name: str, record: Any) -> None:
         progress.begin_pass(name, record.passes)
 
 
+def is_shown() -> bool:
+    """Return True if the progress of this context is shown."""
+    return _current.get() is not None
+
+
 def advance(what: str, done: int, total: int, seconds: float) -> None:
     """Show the finished tasks of a computation that has run for some seconds."""
     progress = _current.get()

@@ -19,7 +19,7 @@ import dask
 from dask.callbacks import Callback
 from dask.system import CPU_COUNT
 
-from daskclust.core.progress import advance
+from daskclust.core.progress import advance, is_shown
 
 #: Minimum number of values of an array for which a second thread saves time.
 _SIZE = 2**18
@@ -140,6 +140,10 @@ def showing_tasks(what: str) -> Iterator[None]:
 
     On a cluster, the wait for its tasks shows them.
     """
+    if not is_shown():
+        # Dask's callbacks are global: computations in other threads would call them, too.
+        yield
+        return
     start = time.monotonic()
 
     def finished(key: Any, result: Any, graph: Any, state: Any, worker: Any) -> None:
