@@ -14,7 +14,7 @@ from daskclust.core.estimator.validation import is_partial
 
 __all__ = ["to_onnx"]
 
-#: Version of the operators, and of the format of the file, that older runtimes read, too.
+#: Versions of the operators and of the file format, low enough for older runtimes.
 _OPSET, _IR_VERSION = 18, 9
 
 
@@ -35,9 +35,8 @@ def to_onnx(model: Any, *, dtype: Literal["float32", "float64"] = "float32") -> 
     Returns
     -------
     onnx.ModelProto
-        Input ``X`` (n, p), which must have complete rows.  It takes the rows that ``predict``
-        takes as arrays: scaled, if the model was fitted to scaled rows.  Output ``label`` (n,),
-        int64.
+        Input ``X`` (n, p): complete rows, as an array for ``predict``.  They must be scaled if
+        the model was fitted to scaled rows.  Output ``label`` (n,), int64.
 
     Raises
     ------
@@ -59,6 +58,7 @@ def to_onnx(model: Any, *, dtype: Literal["float32", "float64"] = "float32") -> 
     Examples
     --------
     >>> import numpy as np, daskclust
+    >>> from daskclust.onnx import to_onnx
     >>> X = np.array([[0.0], [1.0], [9.0]])
     >>> graph = to_onnx(daskclust.KMeans(2, random_state=0).fit(X))  # doctest: +SKIP
     >>> open("model.onnx", "wb").write(graph.SerializeToString())  # doctest: +SKIP
@@ -84,13 +84,15 @@ def to_onnx(model: Any, *, dtype: Literal["float32", "float64"] = "float32") -> 
 
     shift, matrix, offset = _scores(space.centers, space.metric, space.feature_weights)
     kind = TensorProto.FLOAT if dtype == "float32" else TensorProto.DOUBLE
-    with np.errstate(over="ignore"):
-        constants = [
-            numpy_helper.from_array(values.astype(dtype), name)
-            for name, values in (("shift", shift), ("matrix", matrix), ("offset", offset))
-        ]
-        if not all(np.isfinite(numpy_helper.to_array(each)).all() for each in constants):
-            raise ValueError(f"Centers must have values and squares that {dtype} can represent.")
+    values = {"shift": shift, "matrix": matrix, "offset": offset}
+    largest = [np.abs(each).max() for each in values.values()]
+    limits = np.finfo(dtype)
+    # Too small products of different centers would be rounded to 0.
+    if max(largest) > limits.max or (matrix.any() and min(largest[1:]) < limits.tiny):
+        raise ValueError(
+            f"Centers must have values and squares that {dtype} can represent. Rescale the rows."
+        )
+    constants = [numpy_helper.from_array(each.astype(dtype), name) for name, each in values.items()]
     nodes = [
         helper.make_node("Sub", ["X", "shift"], ["moved"]),
         helper.make_node("MatMul", ["moved", "matrix"], ["products"]),
@@ -122,7 +124,7 @@ def to_onnx(model: Any, *, dtype: Literal["float32", "float64"] = "float32") -> 
 
 
 def _scores(centers: Any, metric: Any, weights: Any) -> tuple[Any, Any, Any]:
-    """Return shift, matrix and offset: ``(x - shift) @ matrix + offset`` is ``d^2`` but for x."""
+    """Return shift, matrix and offset; ``(x - shift) @ matrix + offset`` ranks like distances."""
     weights = np.ones(centers.shape[1]) if weights is None else weights
     if isinstance(metric, UnitSphere):
         # Directions are not shifted.

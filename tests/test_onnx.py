@@ -70,7 +70,11 @@ def test_models_that_cannot_be_exported_are_refused():
         to_onnx(daskclust.KMeans(2, missing="partial", random_state=0).fit(NEAR))
     with pytest.raises(ValueError, match="dtype"):
         to_onnx(daskclust.KMeans(2, random_state=0).fit(NEAR), dtype="float16")
-    with pytest.raises(ValueError, match="that float32 can represent"):
-        to_onnx(daskclust.KMeans(2, random_state=0).fit(1e30 * NEAR))
+    for scale in (1e30, 1e-25):
+        model = daskclust.KMeans(2, random_state=0).fit(scale * NEAR)
+        with pytest.raises(ValueError, match="that float32 can represent"):
+            to_onnx(model)
+        to_onnx(model, dtype="float64")
+    to_onnx(daskclust.KMeans(1, random_state=0).fit(NEAR))
     with pytest.raises(ValueError, match="not fitted"):
         to_onnx(daskclust.KMeans(2))
