@@ -31,7 +31,7 @@ from daskclust.cluster.level_updates import (
     Insertion,
     LargeLeaf,
     LeafSums,
-    divide_leaves,
+    divide_leaf,
     group_leaves,
 )
 from daskclust.cluster.lloyd import LloydProblem
@@ -40,6 +40,7 @@ from daskclust.core.array_types import Floats, Ints
 from daskclust.core.engine import (
     Rows,
     as_matrix,
+    map_independent,
     map_rows,
     open_rows,
     working_dtype,
@@ -286,12 +287,11 @@ class HierarchicalKMeans(BaseClusterer):
         Each leaf becomes the mean of all rows that were assigned to it in any batch (``counts_``
         is their weight).  Parents do not move.  A call is one batch for any chunks.
 
-        With ``max_cluster_size``, k-means divides the rows that the batch has in a leaf above the
-        limit.  The previous rows of the leaf are not stored.  It is assumed that they are
-        distributed around their mean like the rows of the batch.  So the parts have the
-        deviations of the rows of the batch from their mean, around the mean of the leaf, and
-        shares of its weight.  A leaf remains above the limit if the batch has fewer than two
-        distinct rows in it.
+        With ``max_cluster_size``, k-means divides a leaf above the limit by its rows in the batch.
+        The previous rows of the leaf are not stored.  The division assumes that they are
+        distributed around their mean like the rows of the batch.  Each part gets the mean of the
+        leaf plus the deviation of its rows from the mean of the batch, and a share of the weight.
+        A leaf remains above the limit if the batch has fewer than two distinct rows in it.
 
         Parameters
         ----------
@@ -310,8 +310,8 @@ class HierarchicalKMeans(BaseClusterer):
         Raises
         ------
         ValueError
-            For rows with another number of features, NaN or infinity, values that float32 leaves
-            cannot represent, invalid weights, and another number of leaves than ``n_clusters``.
+            For rows with another number of features, NaN or infinity, means that float32 cannot
+            represent, invalid weights, and parameters that do not match the fit.
         AttributeError
             For ``metric="cosine"``.
         OSError
@@ -320,8 +320,8 @@ class HierarchicalKMeans(BaseClusterer):
         Notes
         -----
         One pass per batch, and another pass if leaves are divided, which writes their rows to
-        temporary files.  Division changes the numbers of later leaves, and removes names of
-        clusters.  A call that fails changes nothing.  ``checkpoint`` is for ``fit`` only; use
+        temporary files.  Division changes the numbers of later leaves and removes the names of
+        the clusters.  A call that fails changes nothing.  ``checkpoint`` is for ``fit`` only; use
         :meth:`save` to store the state between batches.
 
         Leaves are stored in float32, so a batch that would move a leaf by less than the rounding
@@ -378,7 +378,7 @@ class HierarchicalKMeans(BaseClusterer):
             leaves, counts, sizes = divided
             draft._sizes = np.concatenate([self._sizes[: -len(sizes)], sizes])
             for name in OF_CLASSES:
-                draft.__dict__.pop(name, None)
+                vars(draft).pop(name, None)
         draft.cluster_centers_, draft.counts_ = leaves.astype(np.float32), counts
         function = draft._leaf_function(working_dtype(X.dtype))
         draft.labels_ = map_rows(X, function, dtype=np.int32, name="predict")
@@ -386,14 +386,13 @@ class HierarchicalKMeans(BaseClusterer):
         record = batch_record(self, stats.inertia, shifts, began, passes + 1)
         draft.history_, draft.n_iter_ = [*self.history_, record], self.n_iter_ + 1
         forget_range(draft)  # the range of the previous data
-        self.__dict__.clear()
-        self.__dict__.update(draft.__dict__)
+        self.__dict__ = vars(draft)
         return self
 
     def _divided(
         self, X: Any, rows: Rows, query: LeafQuery, large: Ints, leaves: AnyArray, counts: Floats
     ) -> tuple[AnyArray, Floats, Ints]:
-        """Divide leaves by their rows; return leaves, their weights, and numbers of children."""
+        """Divide large leaves by their rows; return all leaves, weights and numbers of children."""
         assert self.max_cluster_size is not None
         root = draw_seeds(self.random_state, 1)[0]
         seeds = np.random.SeedSequence([root, len(self.history_)]).generate_state(len(large))
@@ -401,12 +400,10 @@ class HierarchicalKMeans(BaseClusterer):
             LargeLeaf(position, leaves[leaf].astype(np.float64), float(counts[leaf]), int(seed))
             for position, (leaf, seed) in enumerate(zip(large.tolist(), seeds, strict=True))
         ]
-        stored = np.dtype(X.dtype) if X.dtype.kind in "fiu" else rows.dtype
         with Spill(self._spill_base()) as spill:
-            grouping = group_leaves(rows, query, large, stored, spill)
-            parts = divide_leaves(
-                X, grouping, self._kmeans(1, None), int(self.max_cluster_size), tasks
-            )
+            grouping = group_leaves(X, rows, query, large, spill)
+            shared = (grouping, self._kmeans(1, None), int(self.max_cluster_size))
+            parts = map_independent(X, "divide", divide_leaf, shared, tasks)
         centers, weights = zip(*parts, strict=True)
         starts = query.tree.starts[-1] if query.tree.starts else np.arange(len(leaves) + 1)
         inserted = Insertion.of(large, list(map(len, centers)), starts)
@@ -590,8 +587,9 @@ class HierarchicalKMeans(BaseClusterer):
         most = (*totals[:-1], max(totals[-1], k if bound is not None else 0))
         if [levels[0], len(levels)] != [totals[0], len(totals)] or (np.array(levels) > most).any():
             raise ValueError(
-                f"n_clusters={self.n_clusters!r} gives levels of {', '.join(map(str, totals))} "
-                f"centers, got {', '.join(map(str, levels))}"
+                f"The levels must have {', '.join(map(str, totals))} centers, as in n_clusters="
+                f"{self.n_clusters!r} with max_cluster_size={bound!r}, got "
+                f"{', '.join(map(str, levels))}. Set the parameters of the fit, or fit again."
             )
         # With fewer distinct rows than leaves, each row is a leaf, except for rounding.
         squares = np.linalg.norm(self.cluster_centers_.astype(np.float64), axis=1) ** 2

@@ -68,7 +68,7 @@ def can_follow(model: Any) -> bool:
 
 
 def fit_first_batch(model: Any, X: Any, sample_weight: Any, **params: Any) -> None:
-    """Fit a model to its first batch with some other parameters, which the model does not keep."""
+    """Fit a model to its first batch; `params` replace its parameters during this fit only."""
     initial = copy(model)
     vars(initial).update(params)
     initial.fit(X, sample_weight=sample_weight)
@@ -77,7 +77,13 @@ def fit_first_batch(model: Any, X: Any, sample_weight: Any, **params: Any) -> No
 
 
 def check_batch(model: Any, X: Any, sample_weight: Any) -> tuple[Any, Any, int]:
-    """Check a further batch; return its rows and weights, and the number of passes."""
+    """Check a later batch; return its rows, its weights and the number of passes."""
+    # can_follow checks the parameters, which may have changed after the fit.
+    if not model._metric.is_identity or hasattr(model, "observed_coordinates_"):
+        raise ValueError(
+            'partial_fit requires a model that was fitted with metric="euclidean" and '
+            'missing="error". Fit the model again.'
+        )
     sample_weight = weights_for(X, sample_weight)
     X = check_rows(model, X, reset=False)
     if sample_weight is None:

@@ -14,11 +14,11 @@ from sklearn.base import clone
 from daskclust.cluster.kmeans import KMeans
 from daskclust.cluster.level_refinement import Refinement
 from daskclust.cluster.level_sizes import MAX_ROUNDS, distribute_children
-from daskclust.cluster.level_updates import Insertion, group_leaves
+from daskclust.cluster.level_updates import Insertion, group_leaves, stored_record
 from daskclust.cluster.lloyd import LloydProblem, LloydState
 from daskclust.core.array_types import Array as AnyArray
 from daskclust.core.array_types import Floats, Ints
-from daskclust.core.engine import Grouping, Rows, group_rows, map_independent, row_record
+from daskclust.core.engine import Grouping, Rows, group_rows, map_independent
 from daskclust.core.estimator.fit_loop import DataAlone, Step, best_restart, settled
 from daskclust.core.estimator.validation import Data
 from daskclust.core.kernels.nearest.k_nearest import CenterTree, nearest_leaf
@@ -135,16 +135,11 @@ class HierarchyProblem(DataAlone):
         done = replace(state, phase=state.phase + 1)
         return self._refine(done) if phase <= self.refine else self._measure(done)
 
-    @property
-    def _stored(self) -> np.dtype[Any]:
-        """Type of the values in temporary files."""
-        return np.dtype(self.X.dtype) if self.X.dtype.kind in "fiu" else self.rows.dtype
-
     def _groups(self, state: HierarchyState, depth: int) -> Grouping:
         """Return the rows grouped by the centers of a level; write them on the first call."""
         if depth not in self._groupings:
             self._groupings.clear()
-            store = self.spill.store(row_record(self._stored, int(self.X.shape[1])))
+            store = self.spill.store(stored_record(self.X, self.rows))
             tree = state.tree
             groups_of = partial(_parents_of, tree.upto(depth), self.n_probe)
             n_groups = len(tree.levels[depth - 1])
@@ -242,9 +237,9 @@ class HierarchyProblem(DataAlone):
         """Cluster the rows of each large leaf."""
         assert self.most is not None
         tree = state.tree
-        stored = self._stored
         with Spill(self.spill.base) as spill:
-            grouping = group_leaves(self.rows, LeafQuery(tree, self.n_probe), large, stored, spill)
+            query = LeafQuery(tree, self.n_probe)
+            grouping = group_leaves(self.X, self.rows, query, large, spill)
             n_children = np.minimum(grouping.counts, np.ceil(counts[large] / self.most).astype(int))
             seeds = np.random.SeedSequence([self.seed, round_]).generate_state(len(large))
             tasks = [

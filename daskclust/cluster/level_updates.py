@@ -16,7 +16,6 @@ from daskclust.core.engine import (
     Rows,
     as_matrix,
     group_rows,
-    map_independent,
     row_record,
     working_dtype,
 )
@@ -43,7 +42,7 @@ class LeafSums(NamedTuple):
 
 
 def _record(p: int) -> np.dtype[Any]:
-    """Return the record type of a leaf: sums, weight and squared distances, as a pair."""
+    """Return the record type of a leaf: pairs of sums, of weight and of squared distances."""
     return np.dtype([("leaf", "i8"), ("hi", "f8", (p + 2,)), ("lo", "f8", (p + 2,))])
 
 
@@ -110,14 +109,17 @@ class LargeLeaf(NamedTuple):
     seed: int
 
 
-def group_leaves(
-    rows: Rows, query: LeafQuery, large: Ints, stored: np.dtype[Any], spill: Spill
-) -> Grouping:
+def stored_record(X: Any, rows: Rows) -> np.dtype[Any]:
+    """Return the record type of rows of X in temporary files."""
+    dtype = np.dtype(X.dtype) if X.dtype.kind in "fiu" else rows.dtype
+    return row_record(dtype, int(X.shape[1]))
+
+
+def group_leaves(X: Any, rows: Rows, query: LeafQuery, large: Ints, spill: Spill) -> Grouping:
     """Write the rows of some leaves to temporary files, in one pass."""
-    leaves = query.tree.leaves
-    position = np.full(len(leaves), -1, np.int64)
+    position = np.full(len(query.tree.leaves), -1, np.int64)
     position[large] = np.arange(len(large))
-    store = spill.store(row_record(stored, leaves.shape[1]))
+    store = spill.store(stored_record(X, rows))
     return group_rows(rows, store, partial(_large_leaf_of, query, position), len(large))
 
 
@@ -126,18 +128,12 @@ def _large_leaf_of(query: LeafQuery, position: Ints, x: Array) -> Ints:
     return position[nearest_leaf(x, query.tree, query.n_probe)[0]]
 
 
-def divide_leaves(
-    X: Any, grouping: Grouping, model: KMeans, most: int, tasks: Sequence[LargeLeaf]
-) -> list[tuple[Floats, Floats]]:
-    """Return the centers and weights of the parts of each large leaf."""
-    return map_independent(X, "divide", _divide_leaf, (grouping, model, most), tasks)
-
-
-def _divide_leaf(shared: tuple[Grouping, KMeans, int], task: LargeLeaf) -> tuple[Floats, Floats]:
+def divide_leaf(shared: tuple[Grouping, KMeans, int], task: LargeLeaf) -> tuple[Floats, Floats]:
+    """Return the centers and weights of the parts of a large leaf."""
     grouping, model, most = shared
     x, weight = grouping.read(task.position)
     x = as_matrix(x, working_dtype(x.dtype))
-    # The weight of all rows of the leaf, for each unit of weight of the new rows.
+    # Weight of the leaf, relative to the weight of its new rows.
     scale = task.weight / weight.sum()
     parts, means, weights = [np.arange(len(x))], [], []
     while parts:
@@ -148,10 +144,10 @@ def _divide_leaf(shared: tuple[Grouping, KMeans, int], task: LargeLeaf) -> tuple
             own = clone(model).set_params(n_clusters=n_parts, random_state=task.seed)
             state = settled(own, Data(x[part], weight[part]))
             labels = nearest(x[part], state.centers[best_restart(state.inertia)])[0]
-            found = np.unique(labels)
-            if len(found) > 1:
+            distinct = np.unique(labels)
+            if len(distinct) > 1:
                 # The last part of the list is the next one.
-                parts += [part[labels == label] for label in found[::-1]]
+                parts += [part[labels == label] for label in distinct[::-1]]
                 continue
         means.append(np.average(x[part], axis=0, weights=weight[part]))
         weights.append(total)
@@ -160,7 +156,11 @@ def _divide_leaf(shared: tuple[Grouping, KMeans, int], task: LargeLeaf) -> tuple
 
 
 class Insertion(NamedTuple):
-    """Leaves after some were divided: previous leaf of each, and the positions of the parts."""
+    """Numbering of the leaves after a division.
+
+    `previous`: previous number of each leaf.  `parts`: numbers of the parts of divided leaves.
+    `sizes`: number of leaves of each parent.
+    """
 
     previous: Ints
     parts: Ints
@@ -168,7 +168,7 @@ class Insertion(NamedTuple):
 
     @classmethod
     def of(cls, divided: Ints, n_parts: Sequence[int], starts: Ints) -> Insertion:
-        """Insert parts in the place of leaves; `sizes` are the numbers of leaves of each parent."""
+        """Replace leaves by parts; `starts` are the first leaves of the parents, and the end."""
         n = np.ones(int(starts[-1]), np.int64)
         n[divided] = n_parts
         previous = np.repeat(np.arange(len(n)), n)
@@ -176,7 +176,7 @@ class Insertion(NamedTuple):
         return cls(previous, parts, np.add.reduceat(n, starts[:-1]))
 
     def put(self, values: Array, new: Sequence[Array]) -> Array:
-        """Return values of all leaves, given previous values and those of the parts."""
+        """Return the values of all leaves from previous values and new values of the parts."""
         out = values[self.previous]
         out[self.parts] = np.concatenate(new)
         return out
