@@ -338,7 +338,8 @@ class HierarchicalKMeans(BaseClusterer):
         """
         self._check_parameters()
         if not hasattr(self, "cluster_centers_"):
-            fit_first_batch(self, X, sample_weight, checkpoint=None)
+            # Temporary files remain in the folder of the checkpoint.
+            fit_first_batch(self, X, sample_weight, checkpoint=None, spill=self._spill_base())
             return self
         self._check_sizes()
         if len(self.cluster_centers_) < self._totals[-1]:
@@ -370,15 +371,14 @@ class HierarchicalKMeans(BaseClusterer):
         draft = copy(self)
         most = np.inf if self.max_cluster_size is None else self.max_cluster_size
         large = seen[counts[seen] > most]
-        divided = self._divided(X, rows, query, large, leaves, counts) if len(large) else None
         if self._is_flat:
             draft._above = leaves
-        if divided is not None:
+        if len(large):
             passes += 1
-            leaves, counts, sizes = divided
+            leaves, counts, sizes = self._divided(X, rows, query, large, leaves, counts)
             draft._sizes = np.concatenate([self._sizes[: -len(sizes)], sizes])
             for name in OF_CLASSES:
-                vars(draft).pop(name, None)
+                draft.__dict__.pop(name, None)
         draft.cluster_centers_, draft.counts_ = leaves.astype(np.float32), counts
         function = draft._leaf_function(working_dtype(X.dtype))
         draft.labels_ = map_rows(X, function, dtype=np.int32, name="predict")
@@ -386,7 +386,7 @@ class HierarchicalKMeans(BaseClusterer):
         record = batch_record(self, stats.inertia, shifts, began, passes + 1)
         draft.history_, draft.n_iter_ = [*self.history_, record], self.n_iter_ + 1
         forget_range(draft)  # the range of the previous data
-        self.__dict__ = vars(draft)
+        self.__dict__ = draft.__dict__
         return self
 
     def _divided(
