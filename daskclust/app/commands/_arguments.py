@@ -190,12 +190,12 @@ def _wavelengths(text: str) -> tuple[float, ...]:
     if "," in text and numbers(text) is not None:
         return tuple(float(part) for part in text.split(","))
     try:
-        said = Path(text).read_text(encoding="utf-8-sig")
+        content = Path(text).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise argparse.ArgumentTypeError(
             f"{text!r} is neither FROM-TO in nm, as in 400-2500, nor a text file: {error}"
         ) from error
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    lines = [line.strip() for line in content.splitlines() if line.strip()]
     if lines and not re.search(r"\d", lines[0]):
         del lines[0]  # a head
     stated = in_descriptions(lines)
@@ -216,31 +216,31 @@ def _chunks(text: str) -> tuple[int, int]:
 
 def _numbers(text: str, kind: type = float) -> tuple[Any, ...]:
     try:
-        found = tuple(kind(part) for part in text.split(","))
+        values = tuple(kind(part) for part in text.split(","))
     except ValueError as error:
         what = "integers" if kind is int else "numbers"
         raise argparse.ArgumentTypeError(f"{text!r} is not a list of {what}") from error
-    if not all(abs(value) < math.inf for value in found):
+    if not all(abs(value) < math.inf for value in values):
         raise argparse.ArgumentTypeError(f"{text!r} has a number that is not finite")
-    return found
+    return values
 
 
 def _resolution(text: str) -> tuple[float, ...]:
-    found = _numbers(text)
-    if len(found) > 2 or min(found) <= 0:
+    values = _numbers(text)
+    if len(values) > 2 or min(values) <= 0:
         raise argparse.ArgumentTypeError(
             f"{text!r} is not a positive size, or two of them, as in 10 or 10,20"
         )
-    return found[0], found[-1]
+    return values[0], values[-1]
 
 
 def _region(text: str) -> tuple[float, ...]:
-    found = _numbers(text)
-    if len(found) != 4 or found[0] >= found[2] or found[1] >= found[3]:
+    values = _numbers(text)
+    if len(values) != 4 or values[0] >= values[2] or values[1] >= values[3]:
         raise argparse.ArgumentTypeError(
             f"{text!r} is not LEFT,BOTTOM,RIGHT,TOP with LEFT < RIGHT and BOTTOM < TOP"
         )
-    return found
+    return values
 
 
 def parse_bands(text: str) -> tuple[int, ...] | str:

@@ -31,9 +31,9 @@ def open_exclusion(cube: Any, options: SuggestRequest | LabelRequest) -> Any:
     return cube.open_exclusion("--exclude", local_name(store), variable=name)
 
 
-def count_pixels(cube: Any, tell: Callable[[str], Any]) -> int:
-    """Count the valid pixels; raise ValueError if all are masked.  `tell` shows the progress."""
-    with tell("Valid pixels"):
+def count_pixels(cube: Any, task: Callable[[str], Any]) -> int:
+    """Count the valid pixels; raise ValueError if all are masked.  `task` shows the progress."""
+    with task("Valid pixels"):
         n_valid = int(cube.n_valid)
     if n_valid == 0:
         raise ValueError(

@@ -279,8 +279,8 @@ class Job:
         from daskclust.core.persistence.models import save
 
         names = ("command", "version", "estimator", "configuration", "columns")
-        said = {name: found[name] for name in names if name in found}
-        attributes = {JOB: {"mark": self.mark, **said, **more}}
+        common = {name: found[name] for name in names if name in found}
+        attributes = {JOB: {"mark": self.mark, **common, **more}}
         replace = self.replace.get("--model")
         if replace is not None:
             with progress.task("Model"):
@@ -399,7 +399,7 @@ _COMPUTED_BY = (
     "cube variable dims nodata mask bad_bands chunks scale incomplete min_observed labels "
     "class_column resample_labels unlabeled must_link cannot_link estimator seed"
 ).split()
-#: As much, but no part of the marks of jobs that do without.
+#: Further options of this kind, which are part of the mark of a job only if they are given.
 _COMPUTED_WITH = (
     "columns label_column hold_out hold_out_by groups smooth min_pixels wavelengths exclude "
     "choose_by_pairs weights mosaic crs resolution region resampling overlap skip_damaged"
@@ -416,12 +416,12 @@ def job_mark(options: Any, params: Mapping[str, Any], model: str | None = None) 
         given = job.get(name)
         if given is not None:
             found[name] = [*map(_whole, given)] if isinstance(given, list) else _whole(given)
-    # A signature that was renewed makes no other job.
+    # Signatures in URLs may be renewed, so they are not part of the mark.
     return digest(redact_all({**found, "model": model and _whole(model)}))
 
 
-def digest(said: Any) -> str:
-    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
+def digest(values: Any) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _whole(place: str) -> str:

@@ -384,11 +384,12 @@ def numbers_of(model: Any) -> dict[str, Any]:
     return found
 
 
-def untold(maps: Mapping[str, tuple[Any, Any]], model: Any) -> dict[str, tuple[Any, Any]]:
+def without_training_labels(
+    maps: Mapping[str, tuple[Any, Any]], model: Any
+) -> dict[str, tuple[Any, Any]]:
     """Remove the training labels from the truth, because they are not a test of the fit.
 
-    `maps` holds, of ``labels`` and ``truth`` as far as they were given, codes (-1 for none) and
-    the opened labels with their names.
+    `maps` contains ``labels`` and ``truth`` if given: codes (-1 if unknown) and the opened labels.
     """
     if not (maps.keys() >= {"labels", "truth"} and takes_labels(model)):
         return dict(maps)
@@ -404,7 +405,7 @@ def add_agreements(
     legend: Legend,
     model: Any,
 ) -> None:
-    """Compare labels with the known classes, as :func:`untold` returns them.
+    """Compare labels with the known classes, as :func:`without_training_labels` returns them.
 
     With a `grid`, all are images of it.
     """

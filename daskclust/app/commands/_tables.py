@@ -199,7 +199,7 @@ class TableJob(Job):
                     classes, meanings = self.table.known_classes(column)
                     by_name = meanings is not None
                     known[name] = classes, SimpleNamespace(meanings=meanings, by_name=by_name)
-            known = _outputs.untold(known, model)
+            known = _outputs.without_training_labels(known, model)
             _outputs.add_agreements(found, known, codes, None, legend, model)
         if options.report is not None:
             self._write_report(model, labels, legend, found, progress)
@@ -323,13 +323,13 @@ def open_table_job(options: Any, model: Any, pairs: dict[str, Any] | None = None
 
 def table_for(options: Any, model: Any) -> Any:
     """Open a table with the columns that a saved model was fitted to."""
-    said = _outputs.job_of(options.model)
+    job = _outputs.job_of(options.model)
     if scene_of(model) is not None:
         raise ValueError(
             "The model was fitted to the bands of a cube. Use a cube with the same bands."
         )
     # A model that was fitted to a DataFrame in Python stores the names itself.
-    theirs = said.get("columns") or [*map(str, getattr(model, "feature_names_in_", ()))]
+    theirs = job.get("columns") or [*map(str, getattr(model, "feature_names_in_", ()))]
     table = _open(options, options.columns or theirs or None, None)
     is_mixed = list(table.columns) != theirs and sorted(table.columns) == sorted(theirs)
     if is_mixed or table.n_features != model.n_features_in_:

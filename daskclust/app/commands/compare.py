@@ -13,7 +13,7 @@ from daskclust.app.commands._cubes import local_name, store_and_variable
 from daskclust.app.commands._fit_request import digest
 from daskclust.app.commands._outputs import check_outputs, places_of
 from daskclust.app.commands._tables import holds_columns
-from daskclust.app.commands.console import Progress, ending, open_client, tell
+from daskclust.app.commands.console import Progress, ending, open_client, print_results
 from daskclust.app.commands.requests import CompareRequest, UsageError
 from daskclust.app.report.page import Report
 from daskclust.core.storage.outputs import JOB, lock_outputs
@@ -27,7 +27,7 @@ _LISTED = 10
 
 
 def _run(options: argparse.Namespace) -> int:
-    return tell(options, compare(CompareRequest.of(options)), _as_text)
+    return print_results(options, compare(CompareRequest.of(options)), _as_text)
 
 
 def compare(options: CompareRequest) -> dict[str, Any]:
@@ -45,8 +45,8 @@ def compare(options: CompareRequest) -> dict[str, Any]:
                 "table. To compare the clusters of a table with one of its columns, use predict "
                 "--truth COLUMN"
             )
-    said = [redact(str(local_path(name) or name)) for name in names]
-    mark = digest(["compare", *said, options.match, options.resample])
+    shown = [redact(str(local_path(name) or name)) for name in names]
+    mark = digest(["compare", *shown, options.match, options.resample])
     inputs = {"SECOND": places[1][0], "FIRST": places[0][0]}
     replace = check_outputs(options, inputs, mark)
     old, new = (open_label_map(local_name(place), variable=name) for place, name in places)

@@ -60,20 +60,20 @@ def one_of(*choices: str) -> Callable[[str], str]:
     return read
 
 
-def tell(
-    options: argparse.Namespace, found: dict[str, Any], as_text: Callable[[Any], list[str]]
+def print_results(
+    options: argparse.Namespace, results: dict[str, Any], as_text: Callable[[Any], list[str]]
 ) -> int:
     """Print the results as JSON or as text; return the exit code."""
     # Imported here, so that parsing arguments does not import NumPy and Zarr.
     from daskclust.core.storage.outputs import json_text
 
-    print(json_text(found, indent=2) if options.json else "\n".join(as_text(found)))
+    print(json_text(results, indent=2) if options.json else "\n".join(as_text(results)))
     return 0
 
 
-def ending(found: Mapping[str, Any]) -> list[str]:
-    files = ", ".join(found["outputs"].values())
-    return [f"Time      {found['seconds']:.1f} s", *([f"Written   {files}"] if files else [])]
+def ending(results: Mapping[str, Any]) -> list[str]:
+    files = ", ".join(results["outputs"].values())
+    return [f"Time      {results['seconds']:.1f} s", *([f"Written   {files}"] if files else [])]
 
 
 class Parser(argparse.ArgumentParser):

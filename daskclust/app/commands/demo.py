@@ -36,7 +36,7 @@ class _Folder(Output):
 
 
 def _run(options: argparse.Namespace) -> int:
-    return console.tell(options, demo(DemoRequest.of(options)), _as_text)
+    return console.print_results(options, demo(DemoRequest.of(options)), _as_text)
 
 
 def demo(options: DemoRequest) -> dict[str, Any]:

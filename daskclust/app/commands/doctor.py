@@ -166,9 +166,9 @@ def check_output(client: Any, output: str) -> list[str]:
 
 def _run(options: argparse.Namespace) -> int:
     if options.compile:
-        return console.tell(options, _compiling.compile_all(), _compiling.as_text)
+        return console.print_results(options, _compiling.compile_all(), _compiling.as_text)
     found = doctor(DoctorRequest.of(options))
-    return console.tell(options, found, _as_text) or int(bool(found["problems"]))
+    return console.print_results(options, found, _as_text) or int(bool(found["problems"]))
 
 
 def doctor(options: DoctorRequest) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from daskclust.app.commands._tables import (
     table_for,
     without_names,
 )
-from daskclust.app.commands.console import Progress, ending, open_client, tell
+from daskclust.app.commands.console import Progress, ending, open_client, print_results
 from daskclust.app.commands.requests import ExplainRequest, UsageError
 from daskclust.app.report.page import Report
 from daskclust.core.storage.outputs import json_text, lock_outputs
@@ -38,7 +38,7 @@ def _run(options: argparse.Namespace) -> int:
         seconds = time.perf_counter() - began
         return _as_text(found, rules) + ending({"seconds": seconds, "outputs": outputs})
 
-    return tell(options, _as_json(found, rules), as_text)
+    return print_results(options, _as_json(found, rules), as_text)
 
 
 def explain(options: ExplainRequest) -> tuple[Any, Any]:
@@ -184,9 +184,11 @@ def _as_text(found: Any, told: Any) -> list[str]:
     what = "nearest row" if found.are_vectors else "distinguishing features"
     lines = [f"{'cluster':<{width}}  {things:>10}  {'share':>6}  {what}"]
     for at, name in enumerate(found.names):
-        said = found.spot(at, 0) if found.are_vectors else found.describe(int(found.labels[at]))
+        description = (
+            found.spot(at, 0) if found.are_vectors else found.describe(int(found.labels[at]))
+        )
         lines.append(
-            f"{name:<{width}}  {found.sizes[at]:>10,.0f}  {found.shares[at]:>6.1%}  {said}"
+            f"{name:<{width}}  {found.sizes[at]:>10,.0f}  {found.shares[at]:>6.1%}  {description}"
         )
     lines += ["", f"Advice    {found.advice}"] if found.advice else []
     if found.values_are not in (None, "value"):

@@ -26,7 +26,7 @@ from daskclust.app.commands._fit_request import (
 )
 from daskclust.app.commands._plan import make_plan, only_plan, plan_as_text
 from daskclust.app.commands._tables import is_table, open_table_job
-from daskclust.app.commands.console import Progress, tell
+from daskclust.app.commands.console import Progress, print_results
 from daskclust.app.commands.contradictions import check_needs
 from daskclust.app.commands.requests import FitRequest, UsageError
 from daskclust.app.report.summary import (
@@ -48,7 +48,7 @@ from daskclust.scenes.formats.vector import check_codes
 
 def _run(options: argparse.Namespace) -> int:
     options = with_file(options)
-    return tell(options, fit(FitRequest.of(options)), _as_text)
+    return print_results(options, fit(FitRequest.of(options)), _as_text)
 
 
 def _as_text(found: dict[str, Any]) -> list[str]:
@@ -146,7 +146,7 @@ class CubeJob(Job):
     def write(self, model: Any, labels: Any, found: dict[str, Any], progress: Progress) -> None:
         options, cube, legend = self.options, self.cube, legend_of(model)
         # By which maps of one model are known to be such: the same job may fit other data.
-        said = self.save(model, found, progress, model_mark=fingerprint(model))
+        attributes = self.save(model, found, progress, model_mark=fingerprint(model))
         values: dict[str, Any] = {}
         if options.uncertainty is not None:
             values["uncertainty"] = _outputs.margins(model, cube)
@@ -164,7 +164,7 @@ class CubeJob(Job):
             with progress.task("Labels"):
                 kept = keep_on_workers("the labels", *values.values())
             values = dict(zip(values, kept, strict=True))
-        maps = self._written(model, values, legend, said, progress)
+        maps = self._written(model, values, legend, attributes, progress)
         if options.output is None and not described:
             return
         image = maps.get("output", cube.to_map(values["output"]))
@@ -175,7 +175,7 @@ class CubeJob(Job):
             }
             if "truth" in self.maps:
                 cube.warn_of_left_out(self.maps["truth"], options.unlabeled)
-            known = _outputs.untold(known, model)
+            known = _outputs.without_training_labels(known, model)
             truth = known["truth"][0] if "truth" in known and options.report else None
             summary = summarize(
                 image, legend.codes, values=maps.get("uncertainty"), known=truth, cube=cube
@@ -204,7 +204,7 @@ class CubeJob(Job):
         model: Any,
         values: Mapping[str, Any],
         legend: Legend,
-        said: Mapping[str, Any],
+        attributes: Mapping[str, Any],
         progress: Progress,
     ) -> dict[str, Any]:
         """Write all maps in one pass; return label map and margins as lazy images."""
@@ -216,7 +216,7 @@ class CubeJob(Job):
                 overwrite=self.replace["--output"],
                 class_names=legend.by_code,
                 class_colors=legend.color_by_code,
-                attributes=said,
+                attributes=attributes,
                 compute=False,
             )
         score = (type(model).score_samples.__doc__ or "") if options.score is not None else ""
@@ -228,7 +228,7 @@ class CubeJob(Job):
                     values[name],
                     getattr(options, name),
                     overwrite=self.replace[f"--{name}"],
-                    attributes={**said, "long_name": called, "description": meaning},
+                    attributes={**attributes, "long_name": called, "description": meaning},
                     compute=False,
                 )
         if not writers:

@@ -16,7 +16,7 @@ from dask.utils import format_bytes
 
 from daskclust.app.commands._cubes import grid_of, local_name, open_cube_of, paths_of
 from daskclust.app.commands._tables import is_table
-from daskclust.app.commands.console import Progress, counted, tell
+from daskclust.app.commands.console import Progress, counted, print_results
 from daskclust.app.commands.requests import InspectRequest, UsageError
 from daskclust.app.report.summary import legend_of
 from daskclust.core.class_names import text_of_similar
@@ -41,7 +41,7 @@ _LISTED = 20
 def _run(options: argparse.Namespace) -> int:
     found = inspect(InspectRequest.of(options))
     as_text = {"table": table_as_text, "vector file": _features_as_text}
-    return tell(options, found, as_text.get(found["kind"], _as_text))
+    return print_results(options, found, as_text.get(found["kind"], _as_text))
 
 
 def inspect(options: InspectRequest) -> dict[str, Any]:

@@ -158,11 +158,11 @@ def _label(options: LabelRequest, saving: FitRequest, progress: Progress) -> Non
 def _prepare(page: Any, cube: Any, number: int, exclude: Any) -> Any:
     from daskclust.app.labeling.learner import Learner
 
-    count_pixels(cube, page.tell)
-    with page.tell("Overview"):
+    count_pixels(cube, page.task)
+    with page.task("Overview"):
         page.pictures.look(page.pictures.bands, page.pictures.stretch)
         page.show_scene()
-    learner = Learner.of(cube, number, page.tell, exclude)
-    with page.tell("Cells of the overview"):
+    learner = Learner.of(cube, number, page.task, exclude)
+    with page.task("Cells of the overview"):
         page.pictures.classify(learner.cells)
     return learner

@@ -10,7 +10,7 @@ from daskclust.app.commands import _outputs
 from daskclust.app.commands._fit_request import run, with_file
 from daskclust.app.commands._plan import only_plan, plan_as_text
 from daskclust.app.commands._tables import is_table, open_table_job, without_names
-from daskclust.app.commands.console import Progress, ending, tell
+from daskclust.app.commands.console import Progress, ending, print_results
 from daskclust.app.commands.contradictions import check_needs
 from daskclust.app.commands.fit import open_cube_job
 from daskclust.app.commands.requests import PredictRequest, UsageError
@@ -18,7 +18,7 @@ from daskclust.app.commands.requests import PredictRequest, UsageError
 
 def _run(options: argparse.Namespace) -> int:
     options = with_file(options)
-    return tell(options, predict(PredictRequest.of(options)), _as_text)
+    return print_results(options, predict(PredictRequest.of(options)), _as_text)
 
 
 def predict(options: PredictRequest) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from daskclust.app.commands._fit_request import digest
 from daskclust.app.commands._outputs import job_of, pairs_of_lines
-from daskclust.app.commands.console import tell
+from daskclust.app.commands.console import print_results
 from daskclust.app.commands.requests import RenameRequest
 from daskclust.app.report.summary import legend_of
 from daskclust.colors import Legend
@@ -19,7 +19,7 @@ from daskclust.core.storage.stores import local_path
 
 
 def _run(options: argparse.Namespace) -> int:
-    return tell(options, rename(RenameRequest.of(options)), _as_text)
+    return print_results(options, rename(RenameRequest.of(options)), _as_text)
 
 
 def rename(options: RenameRequest) -> dict[str, Any]:

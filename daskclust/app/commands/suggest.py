@@ -12,7 +12,7 @@ from daskclust.app.commands import _cubes
 from daskclust.app.commands._fit_request import job_mark, with_file
 from daskclust.app.commands._outputs import check_outputs, places_of
 from daskclust.app.commands._plan import make_plan, only_plan, plan_as_text
-from daskclust.app.commands.console import Progress, open_client, tell
+from daskclust.app.commands.console import Progress, open_client, print_results
 from daskclust.app.commands.contradictions import check_needs
 from daskclust.app.commands.requests import SuggestRequest, UsageError
 from daskclust.core.persistence.mixin import check_same_data
@@ -22,7 +22,7 @@ from daskclust.core.storage.redact import redact
 
 def _run(options: argparse.Namespace) -> int:
     options = with_file(options)
-    return tell(options, suggest(SuggestRequest.of(options)), _as_text)
+    return print_results(options, suggest(SuggestRequest.of(options)), _as_text)
 
 
 def suggest(options: SuggestRequest) -> dict[str, Any]:

@@ -172,7 +172,7 @@ _LAYER = "labels"
 class Label:
     """Answer for a pixel; `name` is None if the person did not know its class.
 
-    `step` is the number of the answer; the pixels of a polygon share one number. `foretold` is the
+    `step` is the number of the answer; the pixels of a polygon share one number. `predicted` is the
     class that a model predicted before the answer.
     """
 
@@ -182,7 +182,7 @@ class Label:
     time: str
     step: int = 0
     asked: bool = False
-    foretold: str | None = None
+    predicted: str | None = None
 
     @property
     def pixel(self) -> tuple[int, int]:
@@ -286,7 +286,7 @@ def read_answers(file: AnswersFile, grid: Any) -> tuple[dict[str, Any], list[Lab
             item.get("time") or "",
             int(item.get("step") or last + 1),
             bool(item.get("asked")),
-            item.get("foretold") or None,
+            item.get("predicted", item.get("foretold")) or None,
         )
         for item, (row, column) in zip(items, pixels, strict=True)
     ]
@@ -328,7 +328,7 @@ def _write_package(
         import pyogrio.raw
         import shapely
     types = {"row": np.int64, "column": np.int64, "step": np.int64, "asked": bool}
-    fields = ["row", "column", "class", "time", "step", "asked", "foretold"]
+    fields = ["row", "column", "class", "time", "step", "asked", "predicted"]
     # The driver warns of any other ending.
     named = partial.with_name(f"{partial.name}.gpkg")
     try:

@@ -38,14 +38,14 @@ _ENOUGH = 0.01
 class Learned:
     """State after an answer.
 
-    `question` is the next pixel to ask about, and `foretold` its predicted class. `shares` (cells,
+    `question` is the next pixel to ask about, and `predicted` its likely class. `shares` (cells,
     names) are class probabilities; None without labels. `change` is the fraction of the map that
     the next answers probably change; None with fewer than two classes. `sure` is the mean
     probability of the predicted classes.
     """
 
     question: tuple[int, int] | None
-    foretold: str | None = None
+    predicted: str | None = None
     shares: Floats | None = None
     names: Sequence[str] = ()
     change: float | None = None
@@ -79,19 +79,19 @@ class Learner:
         self._medoids = np.stack([self._values[self._place[int(row)]] for row in medoids])
 
     @classmethod
-    def of(cls, cube: Any, seed: int, tell: Callable[[str], Any], exclude: Any = None) -> Learner:
+    def of(cls, cube: Any, seed: int, task: Callable[[str], Any], exclude: Any = None) -> Learner:
         """Find prototypes, cells and pixels of a cube of complete pixels as stored; some passes.
 
         Pixels that are True in the image `exclude` are never asked for.
         """
         none = np.empty(0, np.int64)
-        with tell("Cells (2 passes)"):
+        with task("Cells (2 passes)"):
             cells = find_cells(open_for_questions(cube, None, exclude), none, _SPARE, seed)
         table = cells.table
         rows = np.unique(np.concatenate([table.medoids, table.drawn, table.anywhere]))
-        with tell("Pixels worth a question"):
+        with task("Pixels worth a question"):
             pixels = questions_of(cube, rows[rows >= 0])
-        with tell("Prototypes"):
+        with task("Prototypes"):
             # Of all pixels: the fit that is saved learns from them, too.
             graph = KeptGraph.of(open_for_questions(cube, None), seed)
         return cls(cube, cells, pixels, graph, seed)
@@ -142,13 +142,13 @@ class Learner:
             moves = influence(self._links, cells.cells_of(cells.labeled), places)
             ahead = foresee(shares(found), table.counts, places, moves, _DRAWS, self.seed)
             change = float(ahead.changed[:, -1].mean())
-        foretold = None
+        predicted = None
         if question is not None and len(present) > 1:
-            foretold = present[int(posterior(self._values[self._place[free[0]]][None]).argmax())]
+            predicted = present[int(posterior(self._values[self._place[free[0]]][None]).argmax())]
         all_of = np.zeros((len(found), len(names)))
         all_of[:, [list(names).index(name) for name in present]] = found
         sure = 1.0 - float(table.uncertainties[:, 1].sum() / table.counts.sum())
-        return Learned(question, foretold, all_of, list(names), change, sure)
+        return Learned(question, predicted, all_of, list(names), change, sure)
 
     def _taken(self, pixels: Sequence[tuple[int, int]]) -> tuple[Array, Ints]:
         """Return the values of those pixels that have data, and their positions."""

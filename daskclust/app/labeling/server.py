@@ -79,7 +79,7 @@ def pixels_inside(corners: Sequence[Sequence[float]], shape: tuple[int, int]) ->
 class Page:
     """State that all tabs show, and their requests; :meth:`run` processes the requests.
 
-    `save` fits a model, writes the outputs and returns their paths. `tell` shows the name of the
+    `save` fits a model, writes the outputs and returns their paths. `task` shows the name of the
     running task. `scene` is the name of the scene.
     """
 
@@ -89,11 +89,11 @@ class Page:
         pictures: Pictures,
         file: AnswersFile,
         save: Callable[[], dict[str, str]],
-        tell: Callable[[str], Any],
+        task: Callable[[str], Any],
         scene: str = "",
     ) -> None:
         self.session, self.pictures, self.file, self.scene = session, pictures, file, scene
-        self._save, self._tell_others = save, tell
+        self._save, self._task = save, task
         self.learner: Learner | None = None
         self._learned = Learned(None)
         self._passed: list[tuple[int, int]] = []
@@ -134,12 +134,12 @@ class Page:
         self._changed()
 
     @contextmanager
-    def tell(self, text: str) -> Iterator[None]:
+    def task(self, text: str) -> Iterator[None]:
         """Show the progress on the page and on the terminal."""
         with self._lock:
             self._doing = [text]
         self._changed()
-        with self._tell_others(text):
+        with self._task(text):
             yield
 
     def _learn(self) -> None:
@@ -200,7 +200,7 @@ class Page:
 
     def _learned_is_old(self) -> None:
         # The next question comes with the refit; one asked in the meantime would be stale.
-        self._learned = replace(self._learned, question=None, foretold=None)
+        self._learned = replace(self._learned, question=None, predicted=None)
         if self.learner is not None and "learning" not in self._doing[1:]:
             self._do("learning", self._learn)
 
@@ -214,8 +214,8 @@ class Page:
     def _label(self, wish: dict[str, Any]) -> None:
         pixel = self._asked(wish) if wish.get("asked") else _pixel(wish)
         asked = pixel == self._learned.question
-        foretold = self._learned.foretold if asked else None
-        self.session.say([pixel], _name(wish), asked=asked, foretold=foretold)
+        predicted = self._learned.predicted if asked else None
+        self.session.say([pixel], _name(wish), asked=asked, predicted=predicted)
 
     def _pixels_of(self, wish: dict[str, Any]) -> list[tuple[int, int]]:
         if wish["do"] == "label":

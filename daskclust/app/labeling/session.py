@@ -33,7 +33,7 @@ class Share(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Said:
+class _State:
     """State that an undo restores."""
 
     classes: tuple[Class, ...]
@@ -66,7 +66,7 @@ def checked_color(color: Any) -> str:
 
 
 class Session:
-    """Classes and labels, one answer after another; `labels` are of an earlier session."""
+    """Classes and labels after each answer; `labels` come from an earlier session."""
 
     def __init__(
         self,
@@ -76,18 +76,19 @@ class Session:
         colors: dict[str, str] | None = None,
     ) -> None:
         self.shape = shape
-        self._said, self._past = _Said((), ()), list[_Said]()
-        # As the page would have them: others may have written the file.
+        self._state, self._past = _State((), ()), list[_State]()
+        # The rules of the page apply, because other programs may have written the file.
         labels = [replace(one, name=one.name and checked_name(one.name)) for one in labels]
         for name in dict.fromkeys([*classes, *(one.name for one in labels if one.name)]):
-            self._said = replace(self._said, classes=(*self.classes, self._new(name, colors or {})))
-        # Answer by answer, so that those of an earlier session can be undone, too.
+            new = self._new(name, colors or {})
+            self._state = replace(self._state, classes=(*self.classes, new))
+        # Labels are added answer by answer, so that they can be undone, too.
         for step in dict.fromkeys(label.step for label in labels):
             self._set([label for label in labels if label.step == step])
 
     @property
     def classes(self) -> tuple[Class, ...]:
-        return self._said.classes
+        return self._state.classes
 
     @property
     def names(self) -> list[str]:
@@ -96,16 +97,16 @@ class Session:
     @property
     def labels(self) -> list[Label]:
         """Pixels with a class."""
-        return [label for label in self._said.labels if label.name is not None]
+        return [label for label in self._state.labels if label.name is not None]
 
     @property
     def skipped(self) -> list[Label]:
         """Pixels whose class is unknown to the person."""
-        return [label for label in self._said.labels if label.name is None]
+        return [label for label in self._state.labels if label.name is None]
 
     @property
     def everything(self) -> list[Label]:
-        return list(self._said.labels)
+        return list(self._state.labels)
 
     @property
     def can_undo(self) -> bool:
@@ -122,7 +123,7 @@ class Session:
         name: str | None,
         *,
         asked: bool = False,
-        foretold: str | None = None,
+        predicted: str | None = None,
     ) -> None:
         """Assign a class to pixels, or mark it as unknown; the last answer counts."""
         if name is not None and name not in self.names:
@@ -134,32 +135,32 @@ class Session:
                     f"The pixel (row {row}, column {column}) is outside the image of {height} x "
                     f"{width} pixels."
                 )
-        step = max((label.step for label in self._said.labels), default=0) + 1
+        step = max((label.step for label in self._state.labels), default=0) + 1
         now = datetime.now().astimezone().isoformat(timespec="seconds")
-        self._set([Label(*pixel, name, now, step, asked, foretold) for pixel in pixels])
+        self._set([Label(*pixel, name, now, step, asked, predicted) for pixel in pixels])
 
     def _set(self, labels: Sequence[Label]) -> None:
         new = {label.pixel: label for label in labels}
-        kept = [one for one in self._said.labels if one.pixel not in new]
-        self._keep(replace(self._said, labels=(*kept, *new.values())))
+        kept = [one for one in self._state.labels if one.pixel not in new]
+        self._keep(replace(self._state, labels=(*kept, *new.values())))
 
-    def _keep(self, said: _Said) -> None:
-        self._past = [*self._past, self._said][-_UNDONE:]
-        self._said = said
+    def _keep(self, state: _State) -> None:
+        self._past = [*self._past, self._state][-_UNDONE:]
+        self._state = state
 
     def undo(self) -> None:
         if not self._past:
             raise Refused("There is nothing to undo.")
-        self._past, self._said = self._past[:-1], self._past[-1]
+        self._past, self._state = self._past[:-1], self._past[-1]
 
     @contextmanager
     def whole_or_not(self) -> Iterator[None]:
         """Restore the state if an error occurs inside the context."""
-        before = self._past, self._said
+        before = self._past, self._state
         try:
             yield
         except BaseException:
-            self._past, self._said = before
+            self._past, self._state = before
             raise
 
     def _new(self, name: Any, colors: dict[str, str]) -> Class:
@@ -169,7 +170,7 @@ class Session:
         return Class(name, checked_color(colors.get(name, free)))
 
     def add(self, name: Any) -> None:
-        self._keep(replace(self._said, classes=(*self.classes, self._new(name, {}))))
+        self._keep(replace(self._state, classes=(*self.classes, self._new(name, {}))))
 
     def change(self, name: Any, to: Any, color: Any) -> None:
         """Give a class another name and color; its labels go with it."""
@@ -181,14 +182,15 @@ class Session:
             return changed.name if text == name else text
 
         classes = tuple(changed if one.name == name else one for one in self.classes)
-        labels = (replace(x, name=new(x.name), foretold=new(x.foretold)) for x in self._said.labels)
-        self._keep(_Said(classes, tuple(labels)))
+        old = self._state.labels
+        labels = tuple(replace(x, name=new(x.name), predicted=new(x.predicted)) for x in old)
+        self._keep(_State(classes, labels))
 
     def remove(self, name: Any) -> None:
         """Remove a class, and the labels that it has."""
         self._check_known(name)
         classes = tuple(one for one in self.classes if one.name != name)
-        self._keep(_Said(classes, tuple(one for one in self._said.labels if one.name != name)))
+        self._keep(_State(classes, tuple(one for one in self._state.labels if one.name != name)))
 
     def _check_known(self, name: Any) -> None:
         if name not in self.names:
@@ -200,7 +202,7 @@ class Session:
 
         Only answers to questions count: each was compared before the model learned from it.
         """
-        tried = [one for one in self.labels if one.asked and one.foretold is not None][-_RECENT:]
+        tried = [one for one in self.labels if one.asked and one.predicted is not None][-_RECENT:]
         if not tried:
             return None
-        return Share(sum(one.name == one.foretold for one in tried), len(tried))
+        return Share(sum(one.name == one.predicted for one in tried), len(tried))

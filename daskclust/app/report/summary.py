@@ -90,8 +90,7 @@ def _whole_legend_of(model: Any, names: Mapping[int, str], colors: Mapping[int, 
     for code in values[free].tolist():
         known.setdefault(code, name_of(code, kind="cluster"))
     legend = Legend.of(np.unique(values).tolist(), known, colors, kind="class")
-    said = frozenset(codes.tolist())
-    legend = replace(legend, classes=said, codes_are_given=not is_text)
+    legend = replace(legend, classes=frozenset(codes.tolist()), codes_are_given=not is_text)
     return legend.of_labels(np.arange(len(values)), values)
 
 

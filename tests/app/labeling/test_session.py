@@ -40,7 +40,7 @@ def test_skipped_pixels_are_no_labels_until_they_get_one():
 def test_a_session_goes_on_where_it_was_and_can_undo_what_was_said_before():
     session = _session()
     session.say([(0, 0), (0, 1)], "water")
-    session.say([(1, 1)], "soil", asked=True, foretold="water")
+    session.say([(1, 1)], "soil", asked=True, predicted="water")
     session.change("soil", "earth", "#123456")
     colors = {one.name: one.color for one in session.classes}
     again = Session((4, 5), list(colors), session.everything, colors)
@@ -53,9 +53,9 @@ def test_a_session_goes_on_where_it_was_and_can_undo_what_was_said_before():
 
 def test_renaming_takes_labels_along_and_removing_removes_them():
     session = _session()
-    session.say([(0, 0)], "water", asked=True, foretold="soil")
+    session.say([(0, 0)], "water", asked=True, predicted="soil")
     session.change("soil", "earth", "#00ff00")
-    assert session.labels[0].foretold == "earth"
+    assert session.labels[0].predicted == "earth"
     session.change("water", "lake", "#0000ff")
     assert [one.name for one in session.labels] == ["lake"]
     session.remove("lake")
@@ -91,11 +91,11 @@ def test_pixels_outside_and_unknown_classes_are_refused():
 def test_the_accuracy_is_of_asked_pixels_with_a_forecast_the_last_twenty():
     session = Session((10, 10), ["a", "b"])
     assert session.accuracy is None
-    session.say([(0, 0)], "a", asked=True)  # nothing was foretold
-    session.say([(0, 1)], "a", foretold="a")  # not asked
+    session.say([(0, 0)], "a", asked=True)  # no class was predicted
+    session.say([(0, 1)], "a", predicted="a")  # not asked
     assert session.accuracy is None
     for i in range(25):
-        session.say([(1 + i // 10, i % 10)], "a", asked=True, foretold="b" if i < 10 else "a")
+        session.say([(1 + i // 10, i % 10)], "a", asked=True, predicted="b" if i < 10 else "a")
     found = session.accuracy
     assert found is not None
     assert (found.right, found.total) == (15, 20)
