@@ -369,22 +369,22 @@ class HierarchicalKMeans(BaseClusterer):
         leaves = tree.leaves.copy()
         leaves[seen] = means
         draft = copy(self)
-        most = np.inf if self.max_cluster_size is None else self.max_cluster_size
-        large = seen[counts[seen] > most]
+        large = seen[counts[seen] > (self.max_cluster_size or np.inf)]
         if self._is_flat:
             draft._above = leaves
         if len(large):
             passes += 1
             leaves, counts, sizes = self._divided(X, rows, query, large, leaves, counts)
             draft._sizes = np.concatenate([self._sizes[: -len(sizes)], sizes])
+        if len(leaves) > len(tree.leaves):
             for name in OF_CLASSES:
                 draft.__dict__.pop(name, None)
         draft.cluster_centers_, draft.counts_ = leaves.astype(np.float32), counts
         function = draft._leaf_function(working_dtype(X.dtype))
         draft.labels_ = map_rows(X, function, dtype=np.int32, name="predict")
-        draft.inertia_, shifts = stats.inertia, means - before
-        record = batch_record(self, stats.inertia, shifts, began, passes + 1)
-        draft.history_, draft.n_iter_ = [*self.history_, record], self.n_iter_ + 1
+        record = batch_record(self, stats.inertia, means - before, began, passes + 1)
+        draft.inertia_, draft.n_iter_ = stats.inertia, record["iteration"]
+        draft.history_ = [*self.history_, record]
         forget_range(draft)  # the range of the previous data
         self.__dict__ = draft.__dict__
         return self

@@ -80,8 +80,7 @@ def test_a_large_leaf_is_divided_by_hand():
     model = HierarchicalKMeans((2, 1), max_cluster_size=4, random_state=0)
     model.fit(np.array([[0.0], [2.0], [100.0], [102.0]]))
     batch = np.array([[9.0], [9.0], [10.0], [21.0], [21.0], [20.0]])
-    names = {0: "low", 1: "high"}
-    model._class_names = names
+    model._class_names = {0: "low", 1: "high"}
     model.partial_fit(batch)
     # The mean of 0, 2 and the batch is 92 / 8.  Its deviations are -17/3 for 9, 9, 10 (mean 28/3,
     # and the mean of the batch is 15), and 17/3 for the others.  Each part has 3 of 6 rows.
@@ -114,8 +113,10 @@ def test_division_preserves_weight_and_mean_and_keeps_to_the_limit(tmp_path: Pat
 def test_a_leaf_of_equal_rows_is_not_divided():
     model = HierarchicalKMeans((2, 1), max_cluster_size=3, random_state=0)
     model.fit(np.array([[0.0], [2.0], [100.0], [102.0]]))
+    model._class_names = names = {0: "low", 1: "high"}
     model.partial_fit(np.full((5, 1), 1.0))
     assert sorted(model.counts_) == [2, 7]
+    assert model._class_names == names
 
 
 def test_a_flat_model_equals_kmeans_and_may_be_divided():

@@ -184,11 +184,9 @@ def _as_text(found: Any, told: Any) -> list[str]:
     what = "nearest row" if found.are_vectors else "distinguishing features"
     lines = [f"{'cluster':<{width}}  {things:>10}  {'share':>6}  {what}"]
     for at, name in enumerate(found.names):
-        description = (
-            found.spot(at, 0) if found.are_vectors else found.describe(int(found.labels[at]))
-        )
+        text = found.spot(at, 0) if found.are_vectors else found.describe(int(found.labels[at]))
         lines.append(
-            f"{name:<{width}}  {found.sizes[at]:>10,.0f}  {found.shares[at]:>6.1%}  {description}"
+            f"{name:<{width}}  {found.sizes[at]:>10,.0f}  {found.shares[at]:>6.1%}  {text}"
         )
     lines += ["", f"Advice    {found.advice}"] if found.advice else []
     if found.values_are not in (None, "value"):
