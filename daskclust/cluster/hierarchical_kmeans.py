@@ -338,7 +338,6 @@ class HierarchicalKMeans(BaseClusterer):
         """
         self._check_parameters()
         if not hasattr(self, "cluster_centers_"):
-            # Temporary files remain in the folder of the checkpoint.
             fit_first_batch(self, X, sample_weight, checkpoint=None, spill=self._spill_base())
             return self
         self._check_sizes()

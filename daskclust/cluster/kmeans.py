@@ -86,12 +86,11 @@ def check_batch(model: Any, X: Any, sample_weight: Any) -> tuple[Any, Any, int]:
         )
     sample_weight = weights_for(X, sample_weight)
     X = check_rows(model, X, reset=False)
-    if sample_weight is None:
-        return X, None, 0
-    # Check weights before using them.
-    request = SurveyRequest(X.shape[1])
-    check_survey(open_rows(X, check_weight(sample_weight, X)).reduce(SURVEY, request))
-    return X, sample_weight, 1
+    if sample_weight is not None:
+        # Check weights before using them.
+        request = SurveyRequest(X.shape[1])
+        check_survey(open_rows(X, check_weight(sample_weight, X)).reduce(SURVEY, request))
+    return X, sample_weight, int(sample_weight is not None)
 
 
 def batch_record(

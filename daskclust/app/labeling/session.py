@@ -182,9 +182,8 @@ class Session:
             return changed.name if text == name else text
 
         classes = tuple(changed if one.name == name else one for one in self.classes)
-        old = self._state.labels
-        labels = tuple(replace(x, name=new(x.name), predicted=new(x.predicted)) for x in old)
-        self._keep(_State(classes, labels))
+        labels = (replace(x, name=new(x.name), predicted=new(x.predicted)) for x in self.everything)
+        self._keep(_State(classes, tuple(labels)))
 
     def remove(self, name: Any) -> None:
         """Remove a class, and the labels that it has."""
