@@ -286,7 +286,7 @@ def read_answers(file: AnswersFile, grid: Any) -> tuple[dict[str, Any], list[Lab
             item.get("time") or "",
             int(item.get("step") or last + 1),
             bool(item.get("asked")),
-            item.get("predicted", item.get("foretold")) or None,
+            item.get("predicted") or None,
         )
         for item, (row, column) in zip(items, pixels, strict=True)
     ]
