@@ -35,6 +35,7 @@ from daskclust.scenes._open_array import (
 from daskclust.scenes.bands import chosen_bands, kept_bands
 from daskclust.scenes.block_grid import BlockGrid, flatten
 from daskclust.scenes.mosaic_image import mosaic_image
+from daskclust.scenes.mosaic_tiles import open_tiles
 from daskclust.scenes.products import is_product
 from daskclust.scenes.quantization import NO_CODE, OF_CODES, chosen_quantization, with_scales
 
@@ -271,13 +272,12 @@ def open_cube(
         isinstance(p, str | os.PathLike) for p in store
     )
     if is_product(store) or (is_list and resolution is not None):
-        store, _, _ = mosaic_image(
-            [store],
-            assets=[variable] if isinstance(variable, str) else variable,
-            resolution=resolution,
-            exclude_classes=exclude_classes,
-        )
-        variable = variable if is_list else None
+        # Files have no names of bands.
+        assets, variable = (None, variable) if is_list else (variable, None)
+        assets = [assets] if isinstance(assets, str) else assets
+        grid_options = None, None, resolution, None
+        opened = open_tiles([store], assets, skip_damaged=False)
+        store, _ = mosaic_image(opened, grid_options, exclude_classes=exclude_classes)
     elif resolution is not None or exclude_classes is not None:
         raise ValueError(
             "resolution and exclude_classes require a product of satellites, or resolution a list "

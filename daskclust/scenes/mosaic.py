@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
+from daskclust.config import check_choice
 from daskclust.scenes._cube import Cube
 from daskclust.scenes._opening import open_cube
 from daskclust.scenes.mosaic_image import Overlap, Resampling, mosaic_image
+from daskclust.scenes.mosaic_items import dates_of, read_items
+from daskclust.scenes.mosaic_tiles import open_tiles
 
 
 def open_mosaic(
@@ -129,19 +132,15 @@ def open_mosaic(
     >>> cube.shape
     (4, 8, 2)
     """
-    image, names, numbers = mosaic_image(
-        items,
-        time=time,
-        assets=assets,
-        like=like,
-        crs=crs,
-        resolution=resolution,
-        region=region,
-        resampling=resampling,
-        overlap=overlap,
-        skip_damaged=skip_damaged,
-        exclude_classes=exclude_classes,
+    check_choice(resampling, "resampling", get_args(Resampling))
+    check_choice(overlap, "overlap", get_args(Overlap))
+    listed = read_items(items)
+    dates = None if time is None else dates_of(listed, time)
+    opened = open_tiles(listed, assets, skip_damaged)
+    image, cube_items = mosaic_image(
+        opened, (like, crs, resolution, region), dates, resampling, overlap, exclude_classes
     )
     cube = open_cube(image, **options)
-    cube.item_names, cube.items = names, numbers
+    cube.item_names = {number: tiles[0].shown for number, tiles in opened}
+    cube.items = cube_items
     return cube

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import dask.array as da
 import numpy as np
 from dask.base import tokenize
+from numpy.typing import NDArray
 
-from daskclust.config import check_choice
 from daskclust.core.array_types import Array
-from daskclust.scenes.formats.format_detection import needs_extra
 from daskclust.scenes.mosaic_grid import (
     bounds_of_tiles,
     shift_of_tile,
     steps_of_tiles,
     target_grid,
 )
-from daskclust.scenes.mosaic_items import day_of, read_items
-from daskclust.scenes.mosaic_tiles import Tile, names_of_bands, open_tiles
-from daskclust.scenes.products import UNCLEAR_CLASSES, date_of
+from daskclust.scenes.mosaic_tiles import Tile, names_of_bands
+from daskclust.scenes.products import UNCLEAR_CLASSES
 from daskclust.scenes.quantization import ALPHAEARTH_BANDS
 
 Overlap = Literal["first", "last", "mean"]
@@ -233,44 +231,32 @@ def _common_type(tiles: Sequence[Tile]) -> tuple[np.dtype[Any], Any, bool]:
 
 
 def mosaic_image(
-    items: Any,
-    *,
-    time: Sequence[Any] | Literal["names", "datetime"] | None = None,
-    assets: Sequence[str] | None = None,
-    like: Any = None,
-    crs: Any = None,
-    resolution: float | tuple[float, float] | None = None,
-    region: Sequence[float] | None = None,
+    opened: Sequence[tuple[int, list[Tile]]],
+    grid_options: tuple[Any, Any, Any, Any],
+    dates: NDArray[np.datetime64] | None = None,
     resampling: Resampling = "nearest",
     overlap: Overlap = "first",
-    skip_damaged: bool = False,
     exclude_classes: Sequence[int] | None = None,
-) -> tuple[Any, dict[int, str], da.Array | None]:
+) -> tuple[Any, da.Array | None]:
     """Return a lazy DataArray (band, y, x) of many tiles; see :func:`open_mosaic`.
 
-    Also return the names of the items, and the number of the item of each pixel.
+    `opened` are the numbers and tiles of the items, `dates` the date of each number, and
+    `grid_options` are `like`, `crs`, `resolution` and `region`.  Also return the number of the item
+    of each pixel; None for several dates and for means.
     """
-    with needs_extra("A mosaic"):
-        import odc.geo  # noqa: F401
-        import rasterio
-        import rioxarray  # noqa: F401
-        import xarray
-    check_choice(resampling, "resampling", get_args(Resampling))
-    check_choice(overlap, "overlap", get_args(Overlap))
-    listed = read_items(items)
-    if isinstance(time, str):
-        check_choice(time, "time", ("names", "datetime"))
-        time = [date_of(item) if time == "names" else day_of(item) for item in listed]
-    dates = None if time is None else [np.datetime64(date) for date in time]
-    if dates is not None and len(dates) != len(listed):
-        raise ValueError(f"time must have {len(listed)} dates, one per item, got {len(dates)}.")
-    opened = open_tiles(listed, assets, skip_damaged)
-    steps = sorted(set(dates)) if dates is not None else []
-    names, n_bands = names_of_bands(opened)
-    tiles = []
-    for number, parts in opened:
-        step = steps.index(dates[number]) if dates is not None else 0
-        tiles += [replace(tile, first=tile.first + step * n_bands, item=number) for tile in parts]
+    import rasterio
+    import rioxarray  # noqa: F401
+    import xarray
+
+    names = names_of_bands(opened)
+    n_bands = len(names)
+    own_dates = np.zeros(opened[-1][0] + 1) if dates is None else dates
+    steps, step_of_item = np.unique(own_dates, return_inverse=True)
+    tiles = [
+        replace(tile, first=tile.first + int(step_of_item[number]) * n_bands, item=number)
+        for number, parts in opened
+        for tile in parts
+    ]
     if exclude_classes is not None and all(tile.classes is None for tile in tiles):
         raise ValueError(
             f"exclude_classes must be None, got {exclude_classes!r}, because no item has a scene "
@@ -284,8 +270,8 @@ def mosaic_image(
             f"{overlap!r}."
         )
     with rasterio.Env():
-        grid = target_grid(tiles, like, crs, resolution, region)
-        mosaic = _Mosaic(tiles, n_bands * max(len(steps), 1), grid, resampling, overlap, excluded)
+        grid = target_grid(tiles, *grid_options)
+        mosaic = _Mosaic(tiles, n_bands * len(steps), grid, resampling, overlap, excluded)
     size = _BLOCK if mosaic.shape[0] * mosaic.dtype.itemsize * _BLOCK**2 <= _BLOCK_BYTES else _UNIT
     pixels = da.from_array(
         mosaic,
@@ -295,18 +281,14 @@ def mosaic_image(
         fancy=False,
         meta=np.empty((0, 0, 0), mosaic.dtype),
     )
-    centers = [center for tile in opened[0][1] for center in tile.wavelengths]
-    if steps:
-        centers = centers * len(steps)
+    centers = [center for tile in opened[0][1] for center in tile.wavelengths] * len(steps)
+    if dates is not None:
         names = [f"{date} {name}" for date in steps for name in names]
     attributes: dict[str, Any] = {"long_name": names}
     if not np.isnan(mosaic.nodata):
         attributes["_FillValue"] = mosaic.nodata
     if not mosaic.decodes and mosaic.dtype.kind in "iu":
-        attributes["scale_factor"], attributes["add_offset"] = (
-            tiles[0].scales[0],
-            tiles[0].offsets[0],
-        )
+        attributes |= {"scale_factor": tiles[0].scales[0], "add_offset": tiles[0].offsets[0]}
     transform, system, (height, width) = grid
     x, y = transform @ (np.arange(width) + 0.5, 0.5), transform @ (0.5, np.arange(height) + 0.5)
     image = xarray.DataArray(
@@ -317,7 +299,6 @@ def mosaic_image(
     )
     if len(centers) == len(names):
         image.coords["wavelength"] = "band", centers, {"units": "nm"}
-    item_names = {number: parts[0].shown for number, parts in opened}
     numbers = None
     if overlap != "mean" and len(steps) < 2:
         numbers = da.from_array(
@@ -328,4 +309,4 @@ def mosaic_image(
             fancy=False,
             meta=np.empty((0, 0), np.int32),
         )
-    return image.rio.write_crs(system), item_names, numbers
+    return image.rio.write_crs(system), numbers

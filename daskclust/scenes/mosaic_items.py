@@ -12,9 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from daskclust.config import check_choice
 from daskclust.core.storage.redact import redact
 from daskclust.scenes.formats.format_detection import needs_extra
+from daskclust.scenes.products import date_of
 
 _JSON, _PARQUET = (".json", ".geojson"), (".parquet", ".geoparquet")
 
@@ -67,32 +70,43 @@ class StacItem:
         facts = {**self.properties, **own}
         return Asset(name, href, _grid(facts), _bands(name, own))
 
-    @property
-    def day(self) -> np.datetime64:
-        """Date in UTC."""
-        value = self.properties.get("datetime") or self.properties.get("start_datetime")
-        if isinstance(value, str):
-            try:
-                value = datetime.fromisoformat(value)
-            except ValueError:
-                value = None
-        if not isinstance(value, datetime):
-            raise ValueError(
-                f'time="datetime" requires a datetime of each STAC item, got none in {self.id!r}. '
-                "Pass the dates as time=."
-            )
-        value = value.astimezone(UTC) if value.tzinfo else value
-        return np.datetime64(value.date())
+
+def dates_of(items: Sequence[Any], time: Sequence[Any] | str) -> NDArray[np.datetime64]:
+    """Return the date of each item; `time` are the dates, "names" or "datetime"."""
+    if isinstance(time, str):
+        check_choice(time, "time", ("names", "datetime"))
+        time = [date_of(item) if time == "names" else _day_of(item) for item in items]
+    # Equal dates of different units, such as days and seconds, become one date.
+    dates = np.array([np.datetime64(date) for date in time], "datetime64")
+    n_missing = np.isnat(dates).sum()
+    if n_missing or len(dates) != len(items):
+        raise ValueError(
+            f"time must have {len(items)} dates, one per item, got {len(dates)}"
+            + (f", and {n_missing} of them are missing." if n_missing else ".")
+        )
+    return dates
 
 
-def day_of(item: Any) -> np.datetime64:
+def _day_of(item: Any) -> np.datetime64:
     """Return the date (UTC) of a STAC item."""
     if not isinstance(item, StacItem):
         raise ValueError(
             f'time="datetime" requires STAC items, got {type(item).__name__}. Pass the dates, or '
             'time="names".'
         )
-    return item.day
+    value = item.properties.get("datetime") or item.properties.get("start_datetime")
+    if isinstance(value, str):
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError:
+            value = None
+    if not isinstance(value, datetime):
+        raise ValueError(
+            f'time="datetime" requires a datetime of each STAC item, got none in {item.id!r}. '
+            "Pass the dates as time=."
+        )
+    value = value.astimezone(UTC) if value.tzinfo else value
+    return np.datetime64(value.date())
 
 
 def _grid(facts: Mapping[str, Any]) -> StatedGrid | None:
@@ -226,16 +240,12 @@ def _from_parquet(path: str) -> Iterable[Any]:
 
 def _without_none(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return an item without the None values that columns have for missing entries."""
-    assets = {name: asset for name, asset in (row["assets"] or {}).items() if asset is not None}
-    properties = {
-        key: value
-        for key, value in row.items()
-        if key not in ("id", "assets") and value is not None
-    }
     assets = {
         name: {key: value for key, value in asset.items() if value is not None}
-        for name, asset in assets.items()
+        for name, asset in (row["assets"] or {}).items()
+        if asset is not None
     }
+    properties = {key: value for key, value in row.items() if value is not None}
     return {"id": row.get("id", "?"), "properties": properties, "assets": assets}
 
 

@@ -21,6 +21,7 @@ from daskclust.core.storage.stored_array import SeenFiles
 from daskclust.core.warn import warn
 from daskclust.exceptions import DaskclustWarning
 from daskclust.scenes.coordinate_systems import are_same, move
+from daskclust.scenes.formats.format_detection import needs_extra
 from daskclust.scenes.mosaic_items import Asset, StacItem, StatedBand, assets_of
 from daskclust.scenes.products import Band, open_product
 
@@ -457,6 +458,11 @@ def open_tiles(
     """Return number and tiles of each item; files are opened in threads."""
     if not items:
         raise ValueError("items must have at least one tile, got none.")
+    with needs_extra("A mosaic"):
+        import odc.geo  # noqa: F401
+        import rasterio  # noqa: F401
+        import rioxarray  # noqa: F401
+        import xarray  # noqa: F401
 
     items = [assets_of(item, assets) if isinstance(item, StacItem) else item for item in items]
     like = _first_files(items)
@@ -484,8 +490,8 @@ def open_tiles(
     return tiles
 
 
-def names_of_bands(opened: Sequence[tuple[int, list[Tile]]]) -> tuple[list[str], int]:
-    """Return the names of the bands, which all items must share, and their number."""
+def names_of_bands(opened: Sequence[tuple[int, list[Tile]]]) -> list[str]:
+    """Return the names of the bands, which all items must share."""
     first = opened[0][1]
     names = [name for tile in first for name in tile.names]
     for _, tiles in opened[1:]:
@@ -502,4 +508,4 @@ def names_of_bands(opened: Sequence[tuple[int, list[Tile]]]) -> tuple[list[str],
                 f"All items must have the same bands in the same order, got {names} in "
                 f"{first[0].shown!r} and {others} in {tiles[0].shown!r}."
             )
-    return names, len(names)
+    return names
