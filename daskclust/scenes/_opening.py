@@ -227,7 +227,7 @@ def open_cube(
         Blocks of the store are too large to hold all bands at once and get divided,
         so that its chunks are read several times.
     QuantizationWarning
-        The cube holds int8, and nothing says what these codes mean.
+        The metadata of an int8 cube do not state what its codes mean.
 
     Notes
     -----
@@ -272,12 +272,12 @@ def open_cube(
         isinstance(p, str | os.PathLike) for p in store
     )
     if is_product(store) or (is_list and resolution is not None):
-        # Files have no names of bands.
-        assets, variable = (None, variable) if is_list else (variable, None)
-        assets = [assets] if isinstance(assets, str) else assets
-        grid_options = None, None, resolution, None
-        opened = open_tiles([store], assets, skip_damaged=False)
-        store, _ = mosaic_image(opened, grid_options, exclude_classes=exclude_classes)
+        bands_of_product = [variable] if isinstance(variable, str) else variable
+        opened = open_tiles([store], None if is_list else bands_of_product, skip_damaged=False)
+        store, _ = mosaic_image(
+            opened, (None, None, resolution, None), exclude_classes=exclude_classes
+        )
+        variable = variable if is_list else None
     elif resolution is not None or exclude_classes is not None:
         raise ValueError(
             "resolution and exclude_classes require a product of satellites, or resolution a list "

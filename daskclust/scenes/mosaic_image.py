@@ -64,6 +64,17 @@ class _Mosaic:
         self._classes = {name: len(tiles) + i for i, name in enumerate(classes)}
         self.dtype, self.nodata, self.decodes = _common_type(tiles)
         self._bounds = bounds_of_tiles(self.tiles, self.transform, self.crs)
+        for tile, bounds in zip(self.tiles, self._bounds, strict=True):
+            if tile.classes is None or not excluded:
+                continue
+            # Outside the classification, clouds would not be missing.
+            classified = self._bounds[self._classes[tile.classes.shown]]
+            if not np.allclose(classified, bounds, rtol=0, atol=0.5):
+                raise ValueError(
+                    f"The scene classification {tile.classes.shown!r} must cover the same area as "
+                    f"{tile.shown!r}, got another area. Download the product again, or pass "
+                    "exclude_classes=()."
+                )
         self._steps = steps_of_tiles(self.tiles, self.transform, self.crs)
         self._shifts = [shift_of_tile(tile, self.transform, self.crs, shape) for tile in self.tiles]
 
@@ -263,7 +274,8 @@ def mosaic_image(
             "classification. Use mask=."
         )
     excluded = UNCLEAR_CLASSES if exclude_classes is None else exclude_classes
-    if names == ALPHAEARTH_BANDS and (resampling != "nearest" or overlap == "mean"):
+    is_coded = names == ALPHAEARTH_BANDS and any(tile.dtype == np.int8 for tile in tiles)
+    if is_coded and (resampling != "nearest" or overlap == "mean"):
         raise ValueError(
             "Codes of AlphaEarth require resampling='nearest' and overlap='first' or 'last', "
             f"because a mean of codes is not the code of a mean, got {resampling!r} and "

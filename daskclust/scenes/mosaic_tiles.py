@@ -23,7 +23,7 @@ from daskclust.exceptions import DaskclustWarning
 from daskclust.scenes.coordinate_systems import are_same, move
 from daskclust.scenes.formats.format_detection import needs_extra
 from daskclust.scenes.mosaic_items import Asset, StacItem, StatedBand, assets_of
-from daskclust.scenes.products import Band, open_product
+from daskclust.scenes.products import Band, is_product, open_product
 
 #: Number of points on each edge of a rectangle that is transformed to another system.
 _EDGE_POINTS = 21
@@ -420,7 +420,13 @@ def _tiles_of(item: Any, assets: Sequence[str] | None, like: Mapping[str, Tile])
     """Return the tiles of one item, whose files are the bands of one place."""
     tiles: list[Tile] = []
     first = 0
-    for part in item if isinstance(item, list | tuple) else [item]:
+    parts = item if isinstance(item, list | tuple) else [item]
+    if assets is not None and not any(isinstance(p, Asset) or is_product(p) for p in parts):
+        raise ValueError(
+            f"assets must be None, got {list(assets)}, because an item is neither a STAC item nor "
+            "a Sentinel-2 product. Choose the bands of the cube with bands=."
+        )
+    for part in parts:
         is_asset = isinstance(part, Asset)
         product = None if is_asset else open_product(part, assets)
         if is_asset:
@@ -428,7 +434,11 @@ def _tiles_of(item: Any, assets: Sequence[str] | None, like: Mapping[str, Tile])
         elif product is None:
             found = [_tile_of(part)]
         else:
-            classes = None if product.classes is None else _tile_of(product.classes)
+            classes = None
+            if product.classes is not None:
+                # Class 0 is a class, and not a missing value.
+                raw = {"nodata": (None,), "scales": (1.0,), "offsets": (0.0,)}
+                classes = replace(_tile_of(product.classes), **raw)
             found = [replace(_tile_of(band), classes=classes) for band in product.bands]
         for tile in found:
             tiles.append(replace(tile, first=first))

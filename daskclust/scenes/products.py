@@ -16,6 +16,8 @@ import numpy as np
 from daskclust.core.storage.npy import NpyFile
 from daskclust.core.storage.redact import redact
 from daskclust.core.storage.stores import local_path, open_store
+from daskclust.core.warn import warn
+from daskclust.exceptions import DaskclustWarning
 from daskclust.scenes._georeference import NOWHERE
 from daskclust.scenes.formats.format_detection import needs_extra
 from daskclust.scenes.quantization import with_scales
@@ -88,6 +90,12 @@ def open_product(source: Any, bands: Sequence[str] | None) -> Product | None:
     shown = redact(os.fspath(source))
     with needs_extra(shown):
         product = reader(source)
+    if product.classes is None and "MSIL2A" in shown.rstrip("/").rpartition("/")[2]:
+        warn(
+            f"The product {shown!r} of level 2A has no scene classification (SCL), so its clouds "
+            "are not missing. Download the classification, or pass a mask.",
+            DaskclustWarning,
+        )
     if bands is None:
         return product
     by_name = {
@@ -197,8 +205,8 @@ def _reflectance_of_safe(folder: Path) -> tuple[float, dict[str, float]]:
     quantity, offset = _QUANTITIES[found[0].name]
     try:
         root = ElementTree.parse(found[0]).getroot()
-        total = float(_text(root, quantity))
-        baseline = float(_text(root, "PROCESSING_BASELINE"))
+        total = float(root.findtext(f".//{quantity}", ""))
+        baseline = float(root.findtext(".//PROCESSING_BASELINE", ""))
         stated = {int(one.attrib["band_id"]): float(one.text or "") for one in root.iter(offset)}
         if stated or baseline >= _BASELINE_WITH_OFFSETS:
             offsets = {name: stated[number] for number, name in enumerate(_WAVELENGTHS)}
@@ -213,12 +221,6 @@ def _reflectance_of_safe(folder: Path) -> tuple[float, dict[str, float]]:
             "again."
         ) from error
     return 1.0 / total, {name: value / total for name, value in offsets.items()}
-
-
-def _text(root: ElementTree.Element, tag: str) -> str:
-    for element in root.iter(tag):
-        return element.text or ""
-    raise LookupError(f"{tag} is missing")
 
 
 #: Names of metadata files, and their elements with the quantification value and the offsets.
@@ -283,7 +285,7 @@ def _open_eopf(source: Any) -> Product:
         if classes is None
         else Band(
             _with_system(classes, root.attrs, shown),
-            {"shown": f"{shown}/{_EOPF_MASK}/scl", "nodata": (None,)},
+            {"shown": f"{shown}/{_EOPF_MASK}/scl"},
         ),
     )
 

@@ -31,7 +31,7 @@ def chosen_quantization(
 ) -> str | None:
     """Return the quantization of a cube: ``"alphaearth"``, ``"tessera"``, or None.
 
-    Scales that are missing or not needed are an error.
+    Missing and superfluous scales are an error.
     """
     if quantization is not None:
         check_choice(quantization, "quantization", ("auto", "alphaearth", "tessera"))
@@ -39,8 +39,8 @@ def chosen_quantization(
         quantization = "tessera"
     if (quantization == "tessera") != (scales is not None):
         raise ValueError(
-            f"quantization={quantization!r} with scales={'None' if scales is None else '...'}; "
-            "expected scales=, one number a pixel, with 'tessera', and only there."
+            "scales must be one float per pixel with quantization='tessera', and None otherwise, "
+            f"got scales={'None' if scales is None else '...'} with quantization={quantization!r}."
         )
     if quantization in ("alphaearth", "tessera") and dtype != np.int8:
         raise ValueError(
@@ -56,16 +56,16 @@ def chosen_quantization(
         return None if quantization is None else str(quantization)
     if dtype != np.int8:
         return None
-    # In a series of years, the names of bands follow the dates.
+    # In a series of years, names are "date band".
     names = [name.rpartition(" ")[2] for name in attributes.get(BAND_NAMES, ())]
     is_known = not rest and names == ALPHAEARTH_BANDS * n_years
     if is_known and NO_CODE in _metadata.nodata_values(attributes, dtype, "auto"):
         return "alphaearth"
     if not {"scale_factor", "add_offset", "_Unsigned"} & set(attributes):
         warn(
-            f"The cube holds int8 in {n_bands} bands and nothing says what these codes mean; they "
-            "are taken for values. Pass quantization='alphaearth' (64 bands), 'tessera' with "
-            "scales=, or None if they are values.",
+            f"The metadata do not state what the int8 codes of the {n_bands} bands mean, so the "
+            "codes are used as values. Pass quantization='alphaearth' (64 bands), 'tessera' with "
+            "scales=, or None for values.",
             QuantizationWarning,
         )
     return None
@@ -111,7 +111,7 @@ def _times(codes: Array, factors: Array, no_data: tuple[float, ...]) -> Array:
     return out
 
 
-#: Attributes that are about codes, not about what becomes of them.
+#: Attributes that describe codes and not the decoded values.
 OF_CODES = (
     *_metadata.NODATA_ATTRIBUTES,
     NODATA_OF_BANDS,

@@ -1,4 +1,4 @@
-"""Embeddings of one byte a band: what the codes mean, and what is said where nothing tells."""
+"""Embeddings with one byte per band: meanings of codes, and warnings about unknown codes."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_scales_that_are_none(tmp_path: Path, wrong: float):
 
 def test_codes_without_a_meaning_are_told(tmp_path: Path):
     path = write(tmp_path, {})
-    with pytest.warns(QuantizationWarning, match="int8 in 64 bands"):
+    with pytest.warns(QuantizationWarning, match="int8 codes of the 64 bands"):
         cube = daskclust.open_cube(path)
     np.testing.assert_array_equal(ordered(rows(cube)), ordered(CODES.reshape(-1, 64)))
     with warnings.catch_warnings():
@@ -106,8 +106,8 @@ def test_codes_without_a_meaning_are_told(tmp_path: Path):
             {"quantization": "int8"},
             r"quantization must be one of 'auto', 'alphaearth', 'tessera', got 'int8'\.",
         ),
-        ({"quantization": "tessera"}, "expected scales="),
-        ({"quantization": None, "scales": np.ones((12, 10))}, "expected scales="),
+        ({"quantization": "tessera"}, "scales must be one float per pixel"),
+        ({"quantization": None, "scales": np.ones((12, 10))}, "scales must be one float per pixel"),
         ({"scales": np.ones((3, 3))}, "scales"),
         ({"scales": np.ones((12, 10), int)}, "must contain floats"),
     ],

@@ -136,6 +136,10 @@ def test_dates_of_items(values: Any, tmp_path: Path) -> None:
         daskclust.open_mosaic(collection(tmp_path, features), assets=["red"], time="datetime")
     with pytest.raises(ValueError, match='"datetime" requires STAC items, got str'):
         daskclust.open_mosaic([str(tmp_path / "0.tif")], time="datetime")
+    same = [np.datetime64("2024-05-01"), np.datetime64("2024-05-01T00:00")]
+    assert daskclust.open_mosaic(path, assets=["red"], time=same).shape == (4, 8, 1)
+    with pytest.raises(ValueError, match="one per item, got 2, and 1 of them are missing"):
+        daskclust.open_mosaic(path, assets=["red"], time=["2024-05-01", None])
 
 
 def test_dicts_and_pystac(values: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,6 +223,8 @@ def test_scale_of_the_file_that_the_item_does_not_state(values: Any, tmp_path: P
 def test_bad_input(values: Any, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"or the path of STAC items .*Pass \['.*0\.tif'\]"):
         daskclust.open_mosaic(str(tmp_path / "0.tif"))
+    with pytest.raises(ValueError, match=r"assets must be None, got \['red'\], because an item"):
+        daskclust.open_mosaic([tmp_path / "0.tif"], assets=["red"])
     path = tmp_path / "items.json"
     for text, message in [
         ("{", "must be JSON of STAC items"),
