@@ -199,8 +199,6 @@ class _Rule:
 def _rule_of(grid: PixelGrid) -> _Rule:
     if grid.crs is None or grid.transform == IDENTITY:
         return _Rule("no areas: the map has no coordinate system or transform")
-    with needs_extra("An area in square meters"):
-        import pyproj  # noqa: F401
     crs = _crs(grid.crs)
     name = system_name(crs)
     if crs.is_geographic:
@@ -221,7 +219,7 @@ def _rule_of(grid: PixelGrid) -> _Rule:
 def line_weights(grid: PixelGrid) -> Floats | None:
     """Return the area of a pixel of each line, divided by the mean; None for a projected grid.
 
-    Areas are those of cells of longitude and latitude on a sphere.
+    The area is computed on a sphere.
 
     >>> grid = PixelGrid((2, 4), (90.0, 0.0, -180.0, 0.0, -60.0, 60.0), "EPSG:4326")
     >>> line_weights(grid)
@@ -234,8 +232,6 @@ def line_weights(grid: PixelGrid) -> Floats | None:
             "example with rio.write_crs and rio.write_transform, or pass an image (y, x) of "
             "weights."
         )
-    with needs_extra("A weight by area"):
-        import pyproj  # noqa: F401
     crs = _crs(grid.crs)
     if not (crs.is_geographic or crs.is_projected):
         raise ValueError(
@@ -250,10 +246,9 @@ def line_weights(grid: PixelGrid) -> Floats | None:
         )
     if crs.is_projected:
         return None
-    latitudes = (top + step * np.arange(grid.shape[0] + 1)) * crs.axis_info[
-        0
-    ].unit_conversion_factor
-    # Beyond the poles there is nothing.
+    to_radians = crs.axis_info[0].unit_conversion_factor
+    latitudes = (top + step * np.arange(grid.shape[0] + 1)) * to_radians
+    # Pixels beyond the poles have the area 0.
     heights = np.abs(np.diff(np.sin(np.clip(latitudes, -np.pi / 2, np.pi / 2))))
     if not heights.any():
         raise ValueError(
@@ -265,6 +260,8 @@ def line_weights(grid: PixelGrid) -> Floats | None:
 
 @lru_cache(maxsize=8)
 def _crs(text: str) -> Any:
+    with needs_extra("An area"):
+        import pyproj  # noqa: F401
     crs = known_system(text)
     if crs is None:
         raise ValueError(
@@ -298,7 +295,7 @@ def _by_angle(crs: Any, latitude: Floats) -> Floats:
     e2 = flat * (2 - flat)
     inside = 1 - e2 * np.sin(latitude) ** 2
     area = crs.ellipsoid.semi_major_metre**2 * (1 - e2) * np.cos(latitude) / inside**2
-    # Beyond the poles there is nothing.
+    # Pixels beyond the poles have the area 0.
     return np.asarray(np.maximum(area, 0.0))
 
 

@@ -38,7 +38,7 @@ def open_mosaic(
     ----------
     items : iterable of items, or path or dict of STAC items
         Tiles of the mosaic.  A path is that of a STAC item collection (.json, .geojson) or of a
-        stac-geoparquet file (.parquet).  An item is one of
+        stac-geoparquet file (.parquet).  An item is
 
         - a path or URL of a raster file,
         - a DataArray with a coordinate system, as ``rioxarray.open_rasterio`` returns it,
@@ -47,10 +47,10 @@ def open_mosaic(
           must be the same in all items,
         - a STAC item (of pystac, or a dict); `assets` names its bands.
     time : sequence, "names" or "datetime", optional
-        Date of each item.  ``"names"`` reads the date in the name of Sentinel-2 products, else the
-        year that a folder of the path names, as of AlphaEarth and TESSERA.  ``"datetime"`` takes
-        the days (UTC) of STAC items.  Items of a date are one mosaic, and the bands of all dates,
-        in ascending order, are the features.
+        Date of each item.  ``"names"`` reads the date in the name of a Sentinel-2 product, else the
+        year in the name of a folder, such as ``2024/tile.tif``.  ``"datetime"`` takes the days
+        (UTC) of STAC items.  The items of a date form one mosaic.  The bands of all dates, in
+        ascending order, are the features.
     assets : sequence of str, optional
         Names of the assets of STAC items that are bands, or of the bands of Sentinel-2 products,
         such as ``["B02", "B8A"]``.  Default: all bands of a product.
@@ -86,9 +86,10 @@ def open_mosaic(
     Raises
     ------
     ValueError
-        If there are no tiles, if tiles have different numbers or names of bands or no coordinate
-        system, if the region is outside all tiles, if codes of AlphaEarth would be averaged, if
-        the grid crosses the antimeridian, and if it has more than 1e11 pixels.
+        If there are no tiles, or a tile has no coordinate system.  If the numbers or names of bands
+        differ between items.  If the grid is outside all tiles, crosses the antimeridian or has
+        more than 1e11 pixels.  If codes of AlphaEarth would be averaged.  If a scene classification
+        does not cover the bands.
     OSError
         If a file cannot be opened.  Tasks raise it if a file cannot be read.
 
@@ -104,14 +105,14 @@ def open_mosaic(
 
     STAC items that state ``proj:code`` (or ``proj:epsg``), ``proj:transform`` and ``proj:shape``
     are not opened.  ``raster:bands`` (or ``bands``) state types, missing values, scales and
-    offsets.  If they do not state type and missing value, one file of each asset is opened, and the
-    others are expected to agree with it.  Reading a file that differs from its item is an error.
+    offsets.  If they do not state type and missing value, one file of each asset is opened, and its
+    metadata are used for the other files.  Reading a file that differs from its item is an error.
 
     Bands of Sentinel-2 have their finest resolution, and the scale and offsets that the metadata
     of the product state: products before and after processing baseline 04.00 can be mixed.  The
-    classification is resampled by nearest neighbor.  Tiles of AlphaEarth are known by their bands
-    ``A00`` to ``A63`` and their nodata value, as in :func:`open_cube`; rows may run from south to
-    north.  Pass ``quantization="alphaearth"`` if they have lost their names.
+    classification is resampled by nearest neighbor.  Tiles of AlphaEarth are recognized by their
+    bands ``A00`` to ``A63`` and their nodata value, as in :func:`open_cube`.  Their rows may run
+    from south to north.  Pass ``quantization="alphaearth"`` if the names are missing.
 
     Reprojection is GDAL's without approximation, so that values do not depend on blocks.  Near
     the border of a tile, resampling uses the pixels of this tile only.

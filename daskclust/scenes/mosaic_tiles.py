@@ -221,20 +221,16 @@ class Tile:
         """Raise an error if a file differs from its STAC item."""
         if not self.is_stated:
             return
-        from rasterio.crs import CRS
-        from rasterio.enums import ColorInterp, MaskFlags
-
-        n = file.count - (file.colorinterp[-1] == ColorInterp.alpha)
+        found = _tile_of_dataset(file, self.source)
         corners = [(0, 0), (self.shape[1], 0), (0, self.shape[0])]
-        moved = [~self.affine @ (file.transform @ corner) for corner in corners]
-        flags = [flag for own in file.mask_flag_enums[:n] for flag in own]
-        nodata = [known for known in file.nodatavals[:n] if known is not None]
+        moved = [~self.affine @ (found.affine @ corner) for corner in corners]
+        nodata = [known for known in found.nodata if known is not None]
         same = {
-            "shape": file.shape == self.shape,
+            "shape": found.shape == self.shape,
             "transform": np.allclose(moved, corners, rtol=0, atol=_STATED_ERROR),
-            "coordinate system": are_same(file.crs, CRS.from_wkt(self.crs)) is not False,
-            "number of bands": n == self.n_bands,
-            "data type": np.result_type(*file.dtypes[:n]) == self.dtype,
+            "coordinate system": are_same(found.crs, self.crs) is not False,
+            "number of bands": found.n_bands == self.n_bands,
+            "data type": found.dtype == self.dtype,
             "missing value": not nodata
             or np.array_equal(
                 np.array(nodata, float), np.array(self.nodata[: len(nodata)], float), equal_nan=True
@@ -243,12 +239,12 @@ class Tile:
             "scale or offset": all(
                 own in ((1.0, 0.0), known)
                 for own, known in zip(
-                    zip(file.scales, file.offsets, strict=True),
+                    zip(found.scales, found.offsets, strict=True),
                     zip(self.scales, self.offsets, strict=True),
                     strict=False,
                 )
             ),
-            "mask": self.is_masked or MaskFlags.per_dataset not in flags,
+            "mask": self.is_masked or not found.is_masked,
         }
         wrong = [name for name, is_same in same.items() if not is_same]
         if wrong:
@@ -270,42 +266,46 @@ class Tile:
 
 def _tile_of_file(name: str) -> Tile:
     import rasterio
-    from rasterio.enums import ColorInterp, MaskFlags
 
     # Workers may have another working directory.
     name = os.path.abspath(name) if os.path.exists(name) else name
-    shown = redact(name)
     try:
         with rasterio.open(name) as file:
-            if file.crs is None:
-                raise ValueError(
-                    f"The tile {shown!r} must have a coordinate system, got none. Assign it, for "
-                    "example with gdal_edit.py -a_srs."
-                )
-            # An alpha band is the mask of the other bands.
-            n = file.count - (file.colorinterp[-1] == ColorInterp.alpha)
-            has_mask = any(MaskFlags.per_dataset in flags for flags in file.mask_flag_enums[:n])
-            stem = Path(name).stem
-            names = [
-                text or (stem if file.count == 1 else f"band {i + 1}")
-                for i, text in enumerate(file.descriptions[:n])
-            ]
-            return Tile(
-                source=name,
-                shown=shown,
-                crs=file.crs.to_wkt(),
-                transform=tuple(file.transform)[:6],
-                shape=file.shape,
-                dtype=np.result_type(*file.dtypes[:n]),
-                nodata=file.nodatavals[:n],
-                scales=file.scales[:n],
-                offsets=file.offsets[:n],
-                names=tuple(names),
-                is_masked=has_mask,
-                files=SeenFiles([name]),
-            )
+            return _tile_of_dataset(file, name)
     except rasterio.errors.RasterioIOError as error:
-        raise OSError(f"The tile {shown!r} cannot be opened: {reason_of(error)}") from None
+        raise OSError(f"The tile {redact(name)!r} cannot be opened: {reason_of(error)}") from None
+
+
+def _tile_of_dataset(file: Any, name: str) -> Tile:
+    from rasterio.enums import ColorInterp, MaskFlags
+
+    shown = redact(name)
+    if file.crs is None:
+        raise ValueError(
+            f"The tile {shown!r} must have a coordinate system, got none. Assign it, for example "
+            "with gdal_edit.py -a_srs."
+        )
+    # An alpha band is the mask of the other bands.
+    n = file.count - (file.colorinterp[-1] == ColorInterp.alpha)
+    stem = Path(name).stem
+    names = [
+        text or (stem if file.count == 1 else f"band {i + 1}")
+        for i, text in enumerate(file.descriptions[:n])
+    ]
+    return Tile(
+        source=name,
+        shown=shown,
+        crs=file.crs.to_wkt(),
+        transform=tuple(file.transform)[:6],
+        shape=file.shape,
+        dtype=np.result_type(*file.dtypes[:n]),
+        nodata=file.nodatavals[:n],
+        scales=file.scales[:n],
+        offsets=file.offsets[:n],
+        names=tuple(names),
+        is_masked=any(MaskFlags.per_dataset in flags for flags in file.mask_flag_enums[:n]),
+        files=SeenFiles([name]),
+    )
 
 
 def _tile_of_object(image: Any) -> Tile:
@@ -427,18 +427,14 @@ def _tiles_of(item: Any, assets: Sequence[str] | None, like: Mapping[str, Tile])
             "a Sentinel-2 product. Choose the bands of the cube with bands=."
         )
     for part in parts:
-        is_asset = isinstance(part, Asset)
-        product = None if is_asset else open_product(part, assets)
-        if is_asset:
+        if isinstance(part, Asset):
             found = [_tile_of_asset(part, like.get(part.name))]
-        elif product is None:
+        elif (product := open_product(part, assets)) is None:
             found = [_tile_of(part)]
         else:
-            classes = None
-            if product.classes is not None:
-                # Class 0 is a class, and not a missing value.
-                raw = {"nodata": (None,), "scales": (1.0,), "offsets": (0.0,)}
-                classes = replace(_tile_of(product.classes), **raw)
+            classes = None if product.classes is None else _tile_of(product.classes)
+            if classes is not None:  # Class 0 is not a missing value.
+                classes = replace(classes, nodata=(None,), scales=(1.0,), offsets=(0.0,))
             found = [replace(_tile_of(band), classes=classes) for band in product.bands]
         for tile in found:
             tiles.append(replace(tile, first=first))
