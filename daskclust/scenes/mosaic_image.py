@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 import dask.array as da
 import numpy as np
-from dask.base import tokenize
 from numpy.typing import NDArray
 
 from daskclust.core.array_types import Array
@@ -206,8 +205,16 @@ class _Items:
     def __init__(self, mosaic: _Mosaic) -> None:
         self.mosaic, self.shape = mosaic, mosaic.shape[1:]
 
+    def __dask_tokenize__(self) -> Any:
+        return "items", self.mosaic.__dask_tokenize__()
+
     def __getitem__(self, key: Any) -> Array:
         return np.asarray(self.mosaic.indexed((0, *key), items=True))
+
+
+def _lazy(source: _Mosaic | _Items, chunks: tuple[int, ...]) -> da.Array:
+    meta = np.empty((0,) * source.ndim, source.dtype)
+    return da.from_array(source, chunks=chunks, asarray=False, fancy=False, meta=meta)
 
 
 def _units(part: range, size: int) -> list[range]:
@@ -285,14 +292,6 @@ def mosaic_image(
         grid = target_grid(tiles, *grid_options)
         mosaic = _Mosaic(tiles, n_bands * len(steps), grid, resampling, overlap, excluded)
     size = _BLOCK if mosaic.shape[0] * mosaic.dtype.itemsize * _BLOCK**2 <= _BLOCK_BYTES else _UNIT
-    pixels = da.from_array(
-        mosaic,
-        chunks=(-1, size, size),
-        name=f"mosaic-{tokenize(mosaic)}",
-        asarray=False,
-        fancy=False,
-        meta=np.empty((0, 0, 0), mosaic.dtype),
-    )
     centers = [center for tile in opened[0][1] for center in tile.wavelengths] * len(steps)
     if dates is not None:
         names = [f"{date} {name}" for date in steps for name in names]
@@ -304,21 +303,13 @@ def mosaic_image(
     transform, system, (height, width) = grid
     x, y = transform @ (np.arange(width) + 0.5, 0.5), transform @ (0.5, np.arange(height) + 0.5)
     image = xarray.DataArray(
-        pixels,
+        _lazy(mosaic, (-1, size, size)),
         dims=("band", "y", "x"),
         coords={"band": names, "y": np.asarray(y[1]), "x": np.asarray(x[0])},
         attrs=attributes,
     )
     if len(centers) == len(names):
         image.coords["wavelength"] = "band", centers, {"units": "nm"}
-    numbers = None
-    if overlap != "mean" and len(steps) < 2:
-        numbers = da.from_array(
-            _Items(mosaic),
-            chunks=(size, size),
-            name=f"mosaic-items-{tokenize(mosaic)}",
-            asarray=False,
-            fancy=False,
-            meta=np.empty((0, 0), np.int32),
-        )
+    has_items = overlap != "mean" and len(steps) < 2
+    numbers = _lazy(_Items(mosaic), (size, size)) if has_items else None
     return image.rio.write_crs(system), numbers

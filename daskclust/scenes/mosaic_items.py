@@ -34,21 +34,16 @@ class StatedBand:
 
 
 @dataclass(frozen=True)
-class StatedGrid:
-    """Coordinate system (WKT), transform and shape of a file, as an item states them."""
-
-    crs: str
-    transform: tuple[float, ...]
-    shape: tuple[int, int]
-
-
-@dataclass(frozen=True)
 class Asset:
-    """One file of a STAC item; without `grid` or `bands`, the item does not state them."""
+    """One file of a STAC item.
+
+    `grid` are coordinate system (WKT), transform and shape.  `grid` and `bands` are None if the
+    item does not state them.
+    """
 
     name: str
     href: str
-    grid: StatedGrid | None
+    grid: tuple[str, tuple[float, ...], tuple[int, int]] | None
     bands: tuple[StatedBand, ...] | None
 
 
@@ -109,7 +104,7 @@ def _day_of(item: Any) -> np.datetime64:
     return np.datetime64(value.date())
 
 
-def _grid(facts: Mapping[str, Any]) -> StatedGrid | None:
+def _grid(facts: Mapping[str, Any]) -> tuple[str, tuple[float, ...], tuple[int, int]] | None:
     codes = (facts.get("proj:code"), facts.get("proj:epsg"), facts.get("proj:wkt2"))
     system = next((code for code in codes if code is not None), facts.get("proj:projjson"))
     transform, shape = facts.get("proj:transform"), facts.get("proj:shape")
@@ -118,7 +113,7 @@ def _grid(facts: Mapping[str, Any]) -> StatedGrid | None:
     text = json.dumps(system) if isinstance(system, Mapping) else str(system)
     wkt = _wkt(f"EPSG:{text}" if text.isdigit() else text)
     numbers = tuple(float(number) for number in list(transform)[:6])
-    return None if wkt is None else StatedGrid(wkt, numbers, (int(shape[0]), int(shape[1])))
+    return None if wkt is None else (wkt, numbers, (int(shape[0]), int(shape[1])))
 
 
 @lru_cache(maxsize=64)
@@ -235,18 +230,15 @@ def _from_parquet(path: str) -> Iterable[Any]:
         wanted = ["id", "assets", "datetime", "start_datetime"]
         columns = [name for name in names if name in wanted or name.startswith("proj:")]
         rows = stored.read(columns=columns).to_pylist()
-    return [_without_none(row) for row in rows]
+    rows = [{"assets": {}, **_without_none(row)} for row in rows]
+    return [{"id": row.get("id", "?"), "properties": row, "assets": row["assets"]} for row in rows]
 
 
-def _without_none(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an item without the None values that columns have for missing entries."""
-    assets = {
-        name: {key: value for key, value in asset.items() if value is not None}
-        for name, asset in (row["assets"] or {}).items()
-        if asset is not None
-    }
-    properties = {key: value for key, value in row.items() if value is not None}
-    return {"id": row.get("id", "?"), "properties": properties, "assets": assets}
+def _without_none(value: Any) -> Any:
+    """Return a mapping without the None values that columns have for missing entries."""
+    if not isinstance(value, Mapping):
+        return value
+    return {key: _without_none(part) for key, part in value.items() if part is not None}
 
 
 def assets_of(item: StacItem, names: Sequence[str] | None) -> list[Asset]:

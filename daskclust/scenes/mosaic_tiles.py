@@ -354,6 +354,7 @@ def _tile_of_asset(asset: Asset, like: Tile | None) -> Tile:
         like = None
     if grid is None or (like is None and not _is_complete(bands)):
         return _with_stated(_tile_of_file(asset.href), asset)
+    crs, transform, shape = grid
     name = os.path.abspath(asset.href) if os.path.exists(asset.href) else asset.href
     shown = redact(name)
     if os.path.isabs(name) and not name.startswith("/vsi") and not os.path.exists(name):
@@ -364,9 +365,9 @@ def _tile_of_asset(asset: Asset, like: Tile | None) -> Tile:
     tile = Tile(
         source=name,
         shown=shown,
-        crs=grid.crs,
-        transform=grid.transform,
-        shape=grid.shape,
+        crs=crs,
+        transform=transform,
+        shape=shape,
         dtype=np.result_type(*dtypes) if like is None or has_types else like.dtype,
         nodata=(None,) * n if like is None else like.nodata,
         scales=(1.0,) * n if like is None else like.scales,
