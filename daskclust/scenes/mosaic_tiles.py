@@ -350,8 +350,7 @@ def _tile_of_asset(asset: Asset, like: Tile | None) -> Tile:
     types and missing values that the item does not state.
     """
     bands, grid = asset.bands, asset.grid
-    if _is_complete(bands):
-        like = None
+    like = None if _is_complete(bands) else like
     if grid is None or (like is None and not _is_complete(bands)):
         return _with_stated(_tile_of_file(asset.href), asset)
     crs, transform, shape = grid

@@ -72,10 +72,8 @@ def brute_force(items: Any, labels: Any, width: int) -> dict[tuple[int, int], di
 @pytest.mark.parametrize("chunks", [None, (5, 4), (3, 20)])
 def test_equals_brute_force_for_any_blocks(chunks: Any, overlap: Any) -> None:
     rng = np.random.default_rng(0)
-    tiles = [
-        tile(rng.integers(0, 4, (8, 8)) > 0, left, top)
-        for left, top in [(0, 14), (6, 14), (0, 8), (6, 8), (12, 10)]
-    ]
+    corners = [(0, 14), (6, 14), (0, 8), (6, 8), (12, 10)]
+    tiles = [tile(rng.integers(0, 4, (8, 8)) > 0, left, top) for left, top in corners]
     options = {} if chunks is None else {"chunks": chunks}
     cube = daskclust.open_mosaic(tiles, overlap=overlap, **options)
     labels = rng.integers(0, 3, cube.shape[:2])
@@ -85,9 +83,8 @@ def test_equals_brute_force_for_any_blocks(chunks: Any, overlap: Any) -> None:
     # The last or first tile with data.
     expected_items = np.full((14, 20), -1)
     for number in range(5)[:: 1 if overlap == "last" else -1]:
-        y, x = (14 - int(tiles[number].y[0] + 0.5), int(tiles[number].x[0]))
-        part = expected_items[y : y + 8, x : x + 8]
-        part[tiles[number].values[0] > 0] = number
+        x, y = corners[number][0], 14 - corners[number][1]
+        expected_items[y : y + 8, x : x + 8][tiles[number].values[0] > 0] = number
     np.testing.assert_array_equal(items, expected_items)
     expected = brute_force(items, cube.to_map(rows).compute(), 2)
     expected = {pair: n for pair, n in expected.items() if pair[::-1] in expected}

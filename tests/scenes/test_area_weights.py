@@ -59,10 +59,7 @@ def test_south_first_radians_and_beyond_the_pole() -> None:
 
 def test_projected_pixels_have_equal_weights() -> None:
     utm = (10.0, 0.0, 5e5, 0.0, -10.0, 5e6)
-    cube = scene(crs="EPSG:32633", transform=utm)
-    assert cube.row_weights("area") is None
-    fits = [daskclust.KMeans(2, random_state=0).fit(cube, sample_weight=w) for w in (None, "area")]
-    np.testing.assert_array_equal(fits[0].cluster_centers_, fits[1].cluster_centers_)
+    assert scene(crs="EPSG:32633", transform=utm).row_weights("area") is None
 
 
 @pytest.mark.parametrize("chunks", [(1, 3), (2, 2), (3, 1)])
@@ -140,22 +137,10 @@ def test_bad_weights() -> None:
 
 def test_weights_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     values = np.random.default_rng(0).random((2, 60, 20), np.float32)
-    for name, system, transform in [
-        ("degrees", "EPSG:4326", rasterio.Affine(1, 0, 0, 0, -1.5, 90)),
-        ("nowhere", None, rasterio.Affine(1, 0, 0, 0, -1.5, 90)),
-    ]:
-        with rasterio.open(
-            tmp_path / f"{name}.tif",
-            "w",
-            driver="GTiff",
-            height=60,
-            width=20,
-            count=2,
-            dtype="float32",
-            crs=system,
-            transform=transform,
-        ) as file:
-            file.write(values)
+    image = xarray.DataArray(values, dims=("band", "y", "x"))
+    image = image.rio.write_transform(rasterio.Affine(1, 0, 0, 0, -1.5, 90))
+    image.rio.to_raster(tmp_path / "nowhere.tif")
+    image.rio.write_crs("EPSG:4326").rio.to_raster(tmp_path / "degrees.tif")
     path = str(tmp_path / "degrees.tif")
     fit = ["--n-clusters", "3", "--weights", "area", "--local", "1"]
     model = str(tmp_path / "model.zarr")

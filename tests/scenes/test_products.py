@@ -340,9 +340,8 @@ def write_eopf(folder, seed=0, decoded=False, attributes=None, scl=None, **said)
         for key, first, step in (("x", ORIGIN[0], size), ("y", ORIGIN[1], -size)):
             if key not in group:
                 centers = (first + step * (np.arange(len(values)) + 0.5)).astype(np.int64)
-                names = {"dimension_names": (key,)} if decoded else {}
-                group.create_array(key, data=centers, **names)
-                group[key].attrs["_ARRAY_DIMENSIONS"] = [key]
+                axis = group.create_array(key, data=centers, **{k: (key,) for k in names})
+                axis.attrs["_ARRAY_DIMENSIONS"] = [key]
 
     for name, values in counts(seed).items():
         group = f"measurements/reflectance/r{SIZES[name]}m"
