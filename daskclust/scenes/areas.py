@@ -205,15 +205,19 @@ def _rule_of(grid: PixelGrid) -> _Rule:
         return _Rule(f"on the ellipsoid, by latitude; {name}", grid=grid)
     if not crs.is_projected:
         return _Rule(f"no areas in the coordinate system {name}")
-    factor = crs.axis_info[0].unit_conversion_factor if crs.axis_info else 1.0
-    a, b, _, d, e, _ = grid.transform
-    flat = abs(a * e - b * d) * factor**2
-    height, width = grid.shape
-    rows, cols = (np.linspace(0.5, size - 0.5, 5) for size in (height, width))
-    scale = flat / _on_ground(grid, rows[:, None], cols[None, :])
+    flat, scale = _flat_area(grid, crs)
     if not np.isfinite(scale).all() or np.abs(scale - 1).max() > _DISTORTION:
         return _Rule(f"on the ellipsoid, pixel by pixel; {name}", grid=grid)
     return _Rule(f"pixels of {flat:.10g} m2; {name}", constant=flat)
+
+
+def _flat_area(grid: PixelGrid, crs: Any) -> tuple[float, Floats]:
+    """Return the area of a pixel of a projected grid, and its ratio to 25 areas on the ground."""
+    factor = crs.axis_info[0].unit_conversion_factor if crs.axis_info else 1.0
+    a, b, _, d, e, _ = grid.transform
+    flat = abs(a * e - b * d) * factor**2
+    rows, cols = (np.linspace(0.5, size - 0.5, 5) for size in grid.shape)
+    return flat, flat / _on_ground(grid, rows[:, None], cols[None, :])
 
 
 def line_weights(grid: PixelGrid) -> Floats | None:
@@ -245,6 +249,13 @@ def line_weights(grid: PixelGrid) -> Floats | None:
             "weights."
         )
     if crs.is_projected:
+        _, scale = _flat_area(grid, crs)
+        if not scale.max() <= (1 + _DISTORTION) * scale.min():
+            raise ValueError(
+                f"Weights by area require pixels of equal area, got {system_name(crs)}, in which "
+                f"areas differ by a factor of {scale.max() / scale.min():.3g}. Reproject to an "
+                "equal-area system, or pass an image (y, x) of weights."
+            )
         return None
     to_radians = crs.axis_info[0].unit_conversion_factor
     latitudes = (top + step * np.arange(grid.shape[0] + 1)) * to_radians

@@ -126,6 +126,7 @@ def test_bad_weights() -> None:
         (scene(crs=None), "area", "require a cube with a coordinate system"),
         (scene(transform=turned), "area", "lines along x, got a rotated grid"),
         (scene(crs="EPSG:4978"), "area", "geographic or projected coordinate system"),
+        (scene(crs="EPSG:3857", transform=(9e5, 0, 0, 0, -9e5, 9e6)), "area", "equal area, got"),
         (scene(), "volume", 'must be "area", an image .y, x. or one weight per row'),
         (scene(), np.ones((2, 4)), r"sample_weight.*\(2, 4\)"),
         (scene().samples, "area", "got the string 'area'. If X is a cube"),
