@@ -191,9 +191,17 @@ def test_other_stores_are_measured_too(tmp_path: Path) -> None:
             )
             for name in ("KMeans", "SemiSupervisedKMeans", "PCKMeans", "PCSKMeans", "PCKID")
         ),
-        ("HierarchicalKMeans", {"n_clusters": 10**12}, "levels of 250000, 1000000000000 centers"),
+        (
+            "HierarchicalKMeans",
+            {"n_clusters": 10**12},
+            "levels must have 250000, 1000000000000 centers",
+        ),
         ("HierarchicalKMeans", {"n_clusters": [3, 2]}, "gives 6 leaves, got 3"),
-        ("HierarchicalKMeans", {"n_clusters": [3, 2, 2]}, "levels of 3, 6, 12 centers, got 3, 3"),
+        (
+            "HierarchicalKMeans",
+            {"n_clusters": [3, 2, 2]},
+            "levels must have 3, 6, 12 centers, .*, got 3, 3",
+        ),
         (
             "SpectralClustering",
             {"n_clusters": 10**12},
