@@ -30,9 +30,9 @@ collect_ignore_glob = ["*conftest.py"]
 collect_ignore = ["core/storage/_s3.py"]
 
 # No deadline anywhere: a first call may compile a Numba function or open a store.
-settings.register_profile("default", max_examples=12, deadline=None)
+settings.register_profile("default", max_examples=8, deadline=None)
 # The same examples each time: more of them find what they found the first time.
-settings.register_profile("ci", max_examples=12, deadline=None, derandomize=True)
+settings.register_profile("ci", max_examples=8, deadline=None, derandomize=True)
 settings.register_profile("thorough", max_examples=300, deadline=None)
 settings.load_profile(
     os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "default")

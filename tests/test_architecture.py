@@ -77,21 +77,18 @@ def _parsed(path: Path) -> ast.Module:
 
 def _absolute(path: Path) -> Iterator[tuple[str, bool]]:
     """Dotted names that a file imports, and whether a function has to run for it."""
-    tree = _parsed(path)
-    inside = {
-        id(node)
-        for function in ast.walk(tree)
-        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
-        for node in ast.walk(function)
-    }
-    for node in ast.walk(tree):
+    nodes = [(node, False) for node in _parsed(path).body]
+    while nodes:
+        node, inside = nodes.pop()
         if isinstance(node, ast.Import):
             for alias in node.names:
-                yield alias.name, id(node) in inside
+                yield alias.name, inside
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative imports hide the arrow"
             for alias in node.names:
-                yield f"{node.module}.{alias.name}", id(node) in inside
+                yield f"{node.module}.{alias.name}", inside
+        inside = inside or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        nodes += [(child, inside) for child in ast.iter_child_nodes(node)]
 
 
 def _imports(name: str, path: Path) -> Iterator[Import]:

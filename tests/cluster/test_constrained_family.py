@@ -18,7 +18,7 @@ import pandas as pd
 import pytest
 import xarray as xr
 from distributed import Client
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from oracles.interruption import Interruption, interrupt_at
 from oracles.problems import SEEDS, assert_same_model, quiet_fit, random_problem
@@ -97,7 +97,6 @@ def blocks(chunks: Any = ((7, 20, 0, 33), 5)) -> da.Array:
 
 
 @each
-@settings(max_examples=12)
 @given(seed=SEEDS, data=st.data())
 def test_chunks_do_not_matter(member: Member, seed: int, data: st.DataObject) -> None:
     """Neither for the fit nor for its start."""
@@ -195,7 +194,6 @@ def test_inputs_are_left_alone(member: Member) -> None:
 
 
 @each
-@settings(max_examples=12)
 @given(seed=SEEDS)
 @example(seed=2311)  # an empty cluster takes a repeated row
 def test_integer_row_weights_are_repetition(member: Member, seed: int) -> None:

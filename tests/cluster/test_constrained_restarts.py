@@ -10,7 +10,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from oracles.interruption import Interruption, interrupt_at
 from oracles.problems import SEEDS, assert_same_model, quiet_fit, random_problem
 from sklearn.base import clone
@@ -92,7 +92,6 @@ def together(member: Member, starts: Any, data: Any = X, **parameters: Any) -> A
 
 
 @each
-@settings(max_examples=8)
 @given(seed=SEEDS)
 def test_the_best_of_the_fits_alone_is_kept(member: Member, seed: int) -> None:
     """To the last bit, its history included, but for the passes that repair other restarts."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dask.array as da
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from daskclust import HierarchicalKMeans, deduplicate
@@ -30,7 +30,6 @@ def rows(seed: int = 0, n: int = 400) -> np.ndarray:
     return originals[rng.integers(0, 60, n)] + 0.01 * rng.normal(size=(n, 5))
 
 
-@settings(max_examples=10)
 @given(
     seed=st.integers(0, 99),
     metric=st.sampled_from(["cosine", "euclidean"]),

@@ -10,7 +10,7 @@ import dask.array as da
 import numpy as np
 import pytest
 from helpers import chunks_of, values
-from hypothesis import given, settings
+from hypothesis import given
 from numpy.testing import assert_array_equal
 from oracles.interruption import Interruption, interrupt_at
 from oracles.problems import initialization_of
@@ -79,7 +79,6 @@ def test_the_farthest_rows_are_all_taken_and_the_others_drawn_evenly() -> None:
         assert np.abs(shares / len(part) - 0.1).max() < 0.025
 
 
-@settings(max_examples=10)
 @given(lengths=row_chunks(N))
 def test_the_sample_does_not_depend_on_chunks(lengths) -> None:
     whole = draw_sample(initialization_of(open_rows(X), K, (3,)))
@@ -130,7 +129,6 @@ def test_the_end_is_a_fixed_point_of_lloyd_on_all_rows(init, dtype) -> None:
     assert plain.n_iter_ == 1
 
 
-@settings(max_examples=8)
 @given(lengths=row_chunks(N))
 def test_any_chunks_give_the_same_labels(lengths) -> None:
     whole = KMeans(K, n_init=2, random_state=4).fit(X)

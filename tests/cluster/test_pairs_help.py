@@ -10,7 +10,7 @@ import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from numpy.testing import assert_array_equal
 from oracles.constrained import list_pairs, violated
 from oracles.interruption import Interruption
@@ -63,7 +63,6 @@ def test_a_violation_costs_one_mean_squared_distance() -> None:
 
 
 @each
-@settings(max_examples=10)
 @given(seed=SEEDS)
 def test_scaled_objective_by_brute_force(kind: Any, seed: int) -> None:
     """The unit is that of the fit without constraints, and a label counts as four pairs."""

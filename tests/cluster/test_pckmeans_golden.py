@@ -11,7 +11,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from oracles.golden import DATA_SETS, cases, edge_cases
 from oracles.pcskm_reference import EMPTY
@@ -61,7 +61,6 @@ def test_every_case(data_dir: Path, name: str) -> None:
     assert seen == 12
 
 
-@settings(max_examples=10)
 @given(data=st.data())
 def test_any_chunks(data_dir: Path, data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(DATA_SETS))

@@ -11,7 +11,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from oracles.golden import DATA_SETS, edge_cases, load, sparse_cases
 from oracles.pcskm_reference import BAD_WEIGHT, EMPTY, OUTER_LIMIT
@@ -92,7 +92,6 @@ def test_every_case_with_the_published_threshold(data_dir: Path, name: str) -> N
         check(case, fit(want), want, BISECTION)
 
 
-@settings(max_examples=10)
 @given(data=st.data())
 def test_any_chunks(data_dir: Path, data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(DATA_SETS))

@@ -8,7 +8,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import sklearn.cluster.tests.test_k_means as theirs
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
@@ -77,7 +77,6 @@ def test_results_are_those_of_dense_rows(params, dtype):
     assert adjusted_rand_score(TRUTH, expected.labels_) == 1.0
 
 
-@settings(max_examples=15, deadline=None)
 @given(
     st.lists(st.integers(1, N - 1), max_size=6, unique=True),
     st.sampled_from(["euclidean", "cosine"]),

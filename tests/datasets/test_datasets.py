@@ -280,6 +280,7 @@ def test_integer_scene(tmp_path):
     assert group["cube"].attrs["scale_factor"] == 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 def test_difficulty(seed):
     """Plain k-means loses clusters to noise; the informative bands alone do clearly better."""

@@ -91,7 +91,6 @@ def test_prototypes_stand_for_all_rows():
     assert_allclose(model.linkage_[-3, 2], min(heights), rtol=1e-9)
 
 
-@settings(max_examples=10)
 @given(lengths=row_chunks(3000), name=st.sampled_from(LINKAGES))
 def test_chunks_change_nothing(lengths, name):
     X, _ = blobs(3000)
@@ -425,7 +424,6 @@ def test_bubbles_find_the_clusters_of_all_rows(n_prototypes):
     assert (model.outlier_scores_[planted] < 0.5).mean() > 0.5
 
 
-@settings(max_examples=8)
 @given(lengths=row_chunks(3000))
 def test_chunks_do_not_change_density_clusters(lengths):
     X, _ = noisy(3000)
@@ -644,7 +642,6 @@ def check_small_boxes(model, X, weight, expected, core, chunk):
             assert model.n_clusters_ == expected.max() + 1
 
 
-@settings(max_examples=10)
 @given(seed=st.integers(0, 2**32 - 1))
 @pytest.mark.filterwarnings("ignore:All rows are noise")
 def test_boxes_give_scikit_learns_labels(seed):
@@ -681,7 +678,6 @@ def many_features(seed):
     return X, eps[kind], int(rng.integers(1, 9)), weight
 
 
-@settings(max_examples=10)
 @given(seed=st.integers(0, 2**32 - 1))
 @pytest.mark.filterwarnings("ignore:All rows are noise")
 def test_rows_of_many_features_get_scikit_learns_labels(seed):
@@ -698,7 +694,6 @@ def test_rows_of_many_features_get_scikit_learns_labels(seed):
     assert_array_equal(model.score_samples(X), (apart <= eps * eps).sum(axis=1))
 
 
-@settings(max_examples=10)
 @given(seed=st.integers(0, 2**32 - 1))
 @pytest.mark.filterwarnings("ignore:All rows are noise")
 def test_rows_of_weight_zero_join_nothing(seed):
@@ -742,7 +737,6 @@ def test_a_row_of_weight_zero_is_no_bridge():
         assert_array_equal(model.core_mask_, [True, True, False, True, True])
 
 
-@settings(max_examples=10)
 @given(seed=st.integers(0, 2**32 - 1))
 @pytest.mark.filterwarnings("ignore:All rows are noise")
 def test_scores_are_numbers_of_neighbors(seed):

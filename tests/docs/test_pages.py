@@ -45,10 +45,14 @@ def commands(text: str) -> list[list[str]]:
     return [shlex.split(line, comments=True) for line in lines]
 
 
-#: Pages with 200 000 rows or a cluster, and with fits of label spreading at full size.
-SLOW = ("tutorials/cluster.md", "tutorials/first-map.md")
-#: Commands that only the slow tests run, by one of their words: this one fits a second time.
-SLOW_COMMANDS = {"tutorials/scene-to-change.md": "--hold-out"}
+#: Pages with 200 000 rows, a cluster, or several fits of label spreading.
+SLOW = {
+    "how-to/asking.md",
+    "how-to/uncertainty.md",
+    "tutorials/cluster.md",
+    "tutorials/first-map.md",
+    "tutorials/scene-to-change.md",
+}
 #: Patterns of numbers in the text of pages, and expressions for their values.
 STATED = {
     "tutorials/few-labels.md": [(r"label (\d+) pixels", "len(y[0])")],
@@ -98,26 +102,11 @@ def run_command(words: list[str], address: str) -> None:
 
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize(
-    ("page", "slow_command"),
-    [
-        *(
-            pytest.param(
-                page,
-                SLOW_COMMANDS.get(page),
-                id=page,
-                marks=pytest.mark.slow if page in SLOW else (),
-            )
-            for page in PAGES
-        ),
-        *(
-            pytest.param(page, None, id=f"all of {page}", marks=pytest.mark.slow)
-            for page in SLOW_COMMANDS
-        ),
-    ],
+    "page",
+    [pytest.param(page, marks=pytest.mark.slow if page in SLOW else ()) for page in PAGES],
 )
 def test_blocks_run(
     page: str,
-    slow_command: str | None,
     files: Path,
     address: str,
     tmp_path: Path,
@@ -143,8 +132,7 @@ def test_blocks_run(
             exec(compile(text, f"{page}, block {number}", "exec"), names)
         else:
             for words in commands(text):
-                if slow_command not in words:
-                    run_command(words, address)
+                run_command(words, address)
         output = capsys.readouterr().out
     for pattern, expression in STATED.get(page, ()):
         shown = re.search(pattern, (DOCS / page).read_text())

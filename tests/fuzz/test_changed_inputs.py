@@ -26,10 +26,10 @@ def changed(kind: str, first: int, last: int) -> dict[str, int]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_changed_inputs_are_used_or_refused(kind: str) -> None:
-    counts = changed(kind, 0, 30)
+    counts = changed(kind, 0, 15)
     # A program that could not fail would refuse, or use, everything.
     assert counts["refused"] > 1
-    assert counts["used"] > 1
+    assert counts["used"] > 0
 
 
 @pytest.mark.slow

@@ -114,6 +114,7 @@ def _fields(n_fields: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarra
     return truth, labels, groups
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::daskclust.exceptions.DaskclustWarning")
 def test_intervals_are_those_of_independent_groups():
     true = np.mean(np.equal(*_fields(20_000, 99)[:2]))

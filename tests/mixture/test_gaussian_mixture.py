@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from helpers import chunks_of, values
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
@@ -201,7 +201,6 @@ def test_a_column_missing_in_a_whole_block_is_handled(kind):
 
 
 @pytest.mark.parametrize("kind", TYPES)
-@settings(max_examples=8)
 @given(lengths=row_chunks(60), init=st.sampled_from(INITS), weighted=st.booleans())
 def test_any_chunks_give_the_same_model(kind, lengths, init, weighted):
     data, weight = GAPS[:60], WEIGHT[:60] if weighted else None

@@ -9,7 +9,7 @@ from typing import Any
 import dask
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
@@ -67,7 +67,6 @@ def whitened(chunks: tuple[int, int]) -> np.ndarray:
     return np.where(rows[..., None] >= 0, samples[rows], -9)
 
 
-@settings(max_examples=8)
 @given(st.integers(1, SHAPE[0]), st.integers(1, SHAPE[1]))
 def test_whitened_does_not_depend_on_the_blocks(height: int, width: int) -> None:
     assert_array_equal(whitened((height, width)), whitened(SHAPE[:2]))

@@ -328,8 +328,8 @@ def check_map(path: Path, image: np.ndarray, placed: bool) -> None:
     opened.close()
 
 
-#: Commands open files as Python does: of each reader one here, the others are slow.
-BY_COMMAND = (geotiff, netcdf, zarr_3, npy)
+#: Commands open files as Python does. Two readers are tested here, the others by slow tests.
+BY_COMMAND = (geotiff, zarr_3)
 
 
 @pytest.mark.parametrize(

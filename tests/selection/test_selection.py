@@ -78,6 +78,7 @@ def test_the_gap_is_its_definition_on_permuted_columns():
     )
 
 
+@pytest.mark.slow
 def test_the_gap_finds_the_planted_sparsity():
     # Four features of about equal weight have L1 norm 2.
     found = choose_sparsity(SparseKMeans(3), SPARSE, n_references=4, random_state=0)

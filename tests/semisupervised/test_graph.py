@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_matrix
@@ -78,7 +78,6 @@ def test_neighbors_of_nodes_are_connected_and_components_joined_by_hand() -> Non
     assert_array_equal(neighbor_graph(nodes[:1], 10).toarray(), [[1.0]])
 
 
-@settings(max_examples=10, deadline=None)
 @given(st.integers(0, 1000), st.integers(2, 30), st.integers(2, 6))
 def test_neighbor_graphs_are_connected_and_hold_all_neighbors(seed: int, k: int, n: int) -> None:
     nodes = np.random.default_rng(seed).normal(size=(k, 2))

@@ -77,7 +77,6 @@ def of_one_block() -> LabelSpreading:
     return of_moons(moons()[0])
 
 
-@settings(max_examples=8)
 @given(row_chunks(N), st.sampled_from(["synchronous", "threads"]))
 def test_any_chunks_and_scheduler_give_the_model_of_one_block(
     lengths: tuple[int, ...], scheduler: str

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from sklearn.cluster import KMeans
@@ -69,7 +69,6 @@ def dense_metric(
     return np.asarray(out + np.triu(out, 1).T)
 
 
-@settings(max_examples=10)
 @given(seed=st.integers(0, 2**32 - 1), with_labels=st.booleans())
 def test_metric_by_dense_least_squares(seed: int, with_labels: bool) -> None:
     rng = np.random.default_rng(seed)

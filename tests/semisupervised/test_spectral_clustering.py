@@ -10,7 +10,7 @@ import dask.array as da
 import numpy as np
 import pytest
 from helpers import moons
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
@@ -67,7 +67,6 @@ def test_more_rows_than_nodes_are_represented_by_prototypes() -> None:
     assert few.history_[-1]["nodes"] == [100]
 
 
-@settings(max_examples=8)
 @given(row_chunks(N), st.sampled_from(["synchronous", "threads"]))
 def test_any_chunks_and_scheduler_give_the_model_of_one_block(
     lengths: tuple[int, ...], scheduler: str

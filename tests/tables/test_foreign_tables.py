@@ -113,11 +113,13 @@ def test_codes_in_csv_may_be_written_as_decimals(tmp_path: Path) -> None:
         open_table(tmp_path / "t.csv", label_column="c").labels()
 
 
-@pytest.mark.parametrize("end", [",", ",9"])
-def test_lines_of_more_fields_than_the_header_are_refused(end: str, tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_text(f"a,b,c\n1,2,3{end}\n4,5,6{end}\n")
-    with pytest.raises(OSError, match="line 2 must have at most 3 fields, as the header, got 4"):
-        open_table(tmp_path / "t.csv", columns=["a", "b"])
+def test_lines_of_more_fields_than_the_header_are_refused(tmp_path: Path) -> None:
+    for end in (",", ",9"):
+        (tmp_path / "t.csv").write_text(f"a,b,c\n1,2,3{end}\n4,5,6{end}\n")
+        with pytest.raises(
+            OSError, match="line 2 must have at most 3 fields, as the header, got 4"
+        ):
+            open_table(tmp_path / "t.csv", columns=["a", "b"])
     # Below the first MiB, which is not checked when the table is opened.
     lines = ["a,b", *["1,2"] * 300_000, "1,2,3"]
     (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")

@@ -246,6 +246,7 @@ def test_margins_by_hand() -> None:
     assert "distance" in str(margin_kind(daskclust.PCSKMeans()))
 
 
+@pytest.mark.slow
 def test_a_map_with_two_classes_exchanged_is_not_called_right(
     run: Callable[..., Result], folder: Path, tmp_path: Path
 ) -> None:

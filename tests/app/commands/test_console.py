@@ -61,6 +61,7 @@ def test_a_worker_that_is_slow_to_start_again_is_not_given_up(tmp_path):
     assert "started again" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_cluster_without_workers_starts_some_for_a_command(tmp_path, said):
     """It waited in silence for a minute, and ended; Python fitted."""
     zarr.create_array(tmp_path / "x.zarr", data=np.arange(96.0).reshape(4, 8, 3))

@@ -160,8 +160,8 @@ def test_a_signal_ends_a_fit_and_the_same_command_goes_on(
     ("signum", "seconds"),
     [
         (signal.SIGINT, 1.0),
-        (signal.SIGTERM, 3.0),
         pytest.param(signal.SIGINT, 5.0, marks=pytest.mark.slow),
+        pytest.param(signal.SIGTERM, 3.0, marks=pytest.mark.slow),
         pytest.param(signal.SIGTERM, 6.0, marks=pytest.mark.slow),
     ],
 )

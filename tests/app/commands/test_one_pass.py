@@ -55,7 +55,7 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str) -> list
     return words
 
 
-@pytest.mark.parametrize("ending", ["zarr", "tif"])
+@pytest.mark.parametrize("ending", ["zarr", pytest.param("tif", marks=pytest.mark.slow)])
 def test_all_outputs_of_a_prediction(
     scene: list[str], counts: Counter[str], capsys: pytest.CaptureFixture[str], ending: str
 ) -> None:

@@ -147,7 +147,7 @@ def test_the_loop(run: Any, folder: Path, truth: np.ndarray, one: str, two: str)
     assert json.loads(out)["agreement_with_labels"]["pixels"] == 4 + 6 + 3
 
 
-@pytest.mark.parametrize("kind", ["raster", "polygons"])
+@pytest.mark.parametrize("kind", [pytest.param("raster", marks=pytest.mark.slow), "polygons"])
 def test_pixels_that_nobody_can_label_are_not_asked_about(
     run: Any, truth: np.ndarray, kind: str
 ) -> None:
@@ -260,6 +260,7 @@ def test_answers_are_not_overwritten(run: Any, truth: np.ndarray) -> None:
     assert "was not written by daskclust; " in err
 
 
+@pytest.mark.slow
 def test_a_command_that_ended_after_its_report_goes_on(
     run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -76,6 +76,7 @@ def answer(browser: Browser, truth: np.ndarray, count: int) -> None:
         browser.wait(f"state.version > {version} && {READY}", 120)
 
 
+@pytest.mark.slow
 @needs_chromium
 def test_answers_about_salinas_a_give_its_map(tmp_path, data_dir):
     import rasterio

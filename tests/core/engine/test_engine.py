@@ -252,8 +252,8 @@ def test_weights_may_come_in_any_container(kind, client):
         )
 
 
-@pytest.mark.parametrize("on_cluster", [False, pytest.param(True, marks=pytest.mark.slow)])
-@pytest.mark.system
+@pytest.mark.slow
+@pytest.mark.parametrize("on_cluster", [False, True])
 def test_query_planning_gives_the_same_answers(on_cluster, tmp_path, reference):
     script = f"""
 import json, warnings

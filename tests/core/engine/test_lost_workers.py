@@ -280,6 +280,7 @@ def test_a_scheduler_that_does_not_answer_is_given_up():
         fit_kmeans(slow())
 
 
+@pytest.mark.slow
 def test_lazy_labels_need_no_worker_of_the_fit():
     with started(1) as cluster, Client(cluster) as client:
         model = fit_kmeans(slow())

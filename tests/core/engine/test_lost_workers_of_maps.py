@@ -152,6 +152,7 @@ def test_without_workers_a_map_is_given_up_and_nothing_stays(name, models, tmp_p
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_an_ensemble_outlives_all_workers(monkeypatch, tmp_path):
     from daskclust.mixture import _ensemble
 

@@ -171,6 +171,7 @@ def check(fit, of, kept, phase, n_struck, monkeypatch, tmp_path, **delays):
     assert_same(found, alone(fit, of))
 
 
+@pytest.mark.slow
 def test_the_measuring_of_memory_outlives_its_workers(monkeypatch, tmp_path):
     """Four looks at one address that was gone counted as four losses, and ended the fit.
 

@@ -45,10 +45,10 @@ def mutate(models: Path, first: int, last: int) -> dict[str, int]:
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is bounded and measured as on Linux")
 @pytest.mark.system
 def test_changed_models_predict_or_are_refused(models: Path) -> None:
-    counts = mutate(models, 0, 60)
+    counts = mutate(models, 0, 30)
     # A program that could not fail would refuse, or accept, everything.
-    assert counts["refused"] > 20
-    assert counts["predicts"] > 4
+    assert counts["refused"] > 10
+    assert counts["predicts"] > 2
 
 
 @pytest.mark.slow

@@ -170,7 +170,7 @@ def deaf() -> Iterator[str]:
             connection.close()
 
 
-@pytest.mark.parametrize("name", ["scene.zarr", "scene.tif", "scene.nc", "t.csv", "t.parquet"])
+@pytest.mark.parametrize("name", ["scene.zarr", "scene.tif", "t.parquet"])
 def test_a_server_that_never_answers_is_given_up_and_named(deaf, name):
     pytest.importorskip("aiohttp")
     pytest.importorskip("rioxarray", reason="needs the extra `raster`")
