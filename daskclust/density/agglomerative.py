@@ -38,13 +38,13 @@ from daskclust.density.leaves import (
     Leaves,
     LeavesProblem,
     TreeEstimator,
-    coded,
-    without_metric,
+    codes_of_leaves,
+    explain_metric,
 )
 from daskclust.exceptions import ConstraintError, ConstraintWarning
 
 View = Literal["auto", "raw", "standard", "angle"]
-#: Default maximum Gini index of the weights of clusters: above it, Genie merges the smallest.
+#: Default `gini_threshold`.
 _GINI = 0.3
 
 
@@ -52,25 +52,26 @@ class AgglomerativeClustering(TreeEstimator):
     """Agglomerative clustering for data of any size, on weighted prototypes.
 
     Use it when you want a hierarchy of clusters that can be cut at several numbers of clusters.
-    Prototypes represent the rows, and the tree of the prototypes is computed on the client.  If
-    there are no more rows than prototypes, the rows are the leaves, and the tree equals SciPy's.
+    Prototypes represent the rows, and the tree of the prototypes is computed on the client.  With
+    at most ``n_prototypes`` rows, the rows are the leaves, and the tree equals SciPy's.
 
     Parameters
     ----------
     n_clusters : int or None, default=2
         Number of clusters at which the tree is cut.  Use None with a ``distance_threshold``.
     linkage : {"ward", "average", "complete", "single", "genie"}, default="ward"
-        Distance of two clusters, which is the height of their merge.
+        Distance between two clusters, and height of their merge.
 
-        - ``"ward"``: ``sqrt(2 u v / (u + v)) |a - b|`` of clusters with weights u, v and means
+        - ``"ward"``: ``sqrt(2 u v / (u + v)) |a - b|`` for clusters with weights u, v and means
           a, b [1]_.
-        - ``"average"``: mean distance of all pairs of rows, with each row at its prototype.
-        - ``"complete"``: largest distance of two prototypes.
-        - ``"single"``: smallest distance of two prototypes.
-        - ``"genie"``: smallest distance, but if the weights of the clusters are too unequal, one
-          of the two clusters must be a cluster of the smallest weight [3]_.
+        - ``"average"``: mean distance over all pairs of rows.  The distance of two rows is the
+          distance of their prototypes.
+        - ``"complete"``: largest distance of their prototypes.
+        - ``"single"``: smallest distance of their prototypes.
+        - ``"genie"``: as ``"single"``.  If the weights of all clusters are too unequal, only a
+          cluster of the smallest weight may merge with another cluster [3]_.
     gini_threshold : float, default=0.3
-        Gini index of the weights of clusters above which ``"genie"`` merges the smallest clusters,
+        Gini index of the weights of all clusters above which ``"genie"`` calls them too unequal,
         between 0 and 1.  With 1, ``"genie"`` is single linkage.  Not supported with other linkages.
     distance_threshold : float, default=None
         Height at or above which clusters are not merged.  It requires ``n_clusters=None``.
@@ -93,17 +94,17 @@ class AgglomerativeClustering(TreeEstimator):
         - None: all pairs.
     random_state : int, RandomState, Generator or None, default=None
         Determines which rows are drawn as prototypes.  With an int, results do not depend on
-        chunks, scheduler and workers.  Rows of a cube are numbered block by block.  If a cube
-        has more rows than prototypes, blocks of another size therefore act like another seed.
+        chunks, scheduler and workers.  Cubes are an exception: their rows are numbered block by
+        block, so the size of blocks changes which rows are drawn.
     checkpoint : path-like, default=None
         As in :class:`KMeans`.
 
     Attributes
     ----------
     linkage_ : ndarray of shape (m - 1, 4), float64
-        Tree as SciPy's linkage matrix.  Merges that constraints forbid have infinite height.
+        Tree, as SciPy's linkage matrix.  Merges that constraints forbid have infinite height.
     children_ : ndarray of shape (m - 1, 2), int64
-        Two clusters of each merge: numbers below m are leaves, m + i is the result of merge i.
+        The two clusters of each merge: 0 to m - 1 are leaves, m + i is the result of merge i.
     leaf_weights_ : ndarray of shape (m,), float64
         Weight of the rows of each leaf.
     labels_ : ndarray or dask.array.Array of shape (n,), int32
@@ -121,7 +122,7 @@ class AgglomerativeClustering(TreeEstimator):
 
     See Also
     --------
-    KMeans : Faster if clusters are round and their number is known.
+    KMeans : Faster for a known number of round clusters.
     HDBSCAN : Clusters of any shape, with noise.
 
     Notes
@@ -167,7 +168,7 @@ class AgglomerativeClustering(TreeEstimator):
         **COMMON,
     }
 
-    @without_metric
+    @explain_metric
     def __init__(
         self,
         n_clusters: int | None = 2,
@@ -260,9 +261,8 @@ class AgglomerativeClustering(TreeEstimator):
     def _problem(self, data: OpenData, read: Ints) -> LeavesProblem:
         linked_rows = np.unique(read).astype(np.int64)
         if data.weight is not None and len(linked_rows):
-            linked_rows = linked_rows[
-                data.rows.take(linked_rows)[1] > 0.0
-            ]  # rows of weight 0 are not leaves
+            # Rows of weight 0 are not leaves.
+            linked_rows = linked_rows[data.rows.take(linked_rows)[1] > 0.0]
         if data.rows.n_rows > self.n_prototypes < len(linked_rows):
             raise ConstraintError(
                 f"cannot_link must contain at most n_prototypes={self.n_prototypes} rows, because "
@@ -270,37 +270,38 @@ class AgglomerativeClustering(TreeEstimator):
                 "fewer pairs."
             )
         return self._find_leaves(
-            data, self._space(data), linked_rows, read, cannot_link=read.tolist()
+            data, self._view_metric(data), linked_rows, read, cannot_link=read.tolist()
         )
 
     @property
     def _depends_on_units(self) -> bool:
         return self.views != "standard"
 
-    def _space(self, data: OpenData) -> Metric:
+    def _view_metric(self, data: OpenData) -> Metric:
         if self.views == "angle":
             return UnitSphere()
         if self.views != "standard":
             return EUCLIDEAN
         deviation = np.sqrt(data.survey.variance)
-        keep = deviation > 0
-        if not keep.any():
+        varies = deviation > 0
+        if not varies.any():
             return EUCLIDEAN
-        scale = np.diag(deviation)[:, keep]
+        scale = np.diag(deviation)[:, varies]
         return Whitened(
-            data.survey.mean, np.diag(1.0 / np.where(keep, deviation, 1.0))[:, keep], scale.T
+            data.survey.mean, np.diag(1.0 / np.where(varies, deviation, 1.0))[:, varies], scale.T
         )
 
     def _finish(
         self, data: OpenData, problem: LeavesProblem, state: Leaves, history: list[dict[str, Any]]
     ) -> None:
         leaves, row_leaves = problem.leaves(state), problem.rows_of_leaves(state)
-        self._keep(problem, leaves, history)
+        self._store_leaves(problem, leaves, history)
         pairs = _between_leaves(problem.read, row_leaves)
         compute_tree = link
         if self._connects_rows:
             adjacent = adjacency(
-                _complete(self.connectivity, row_leaves[0], leaves.centers), len(row_leaves[0])
+                _connect_components(self.connectivity, row_leaves[0], leaves.centers),
+                len(row_leaves[0]),
             )
             compute_tree = partial(link_adjacent, adjacent=adjacent, by_edges=True)
         elif self.connectivity is not None:
@@ -327,7 +328,7 @@ class AgglomerativeClustering(TreeEstimator):
         merged = tree[:, :2].ravel()
         exist = np.repeat(m + np.arange(m - 1), 2) > merged
         if not (exist & (merged == np.floor(merged))).all() or len(set(merged)) < len(merged):
-            raise ValueError("linkage_ must be a tree, got unknown or repeated clusters in merges.")
+            raise ValueError("linkage_ must be a tree, got a merge of unknown or merged clusters.")
         check_count(self, "n_clusters_", len(np.unique(self._codes)))
         if self.n_clusters is not None and self.n_clusters_ != min(self.n_clusters, m):
             check_count(self, "n_clusters", self.n_clusters_)
@@ -343,7 +344,7 @@ class AgglomerativeClustering(TreeEstimator):
 
     @property
     def children_(self) -> Ints:
-        """The two clusters of each merge."""
+        """Two clusters of each merge."""
         return self.linkage_[:, :2].astype(np.int64)
 
     @property
@@ -389,7 +390,7 @@ class AgglomerativeClustering(TreeEstimator):
         Raises
         ------
         ValueError
-            If both arguments or neither are passed, and for more clusters than leaves.
+            If not exactly one argument is passed, and for more clusters than leaves.
         """
         check_is_fitted(self)
         _check_cut(n_clusters, height, "height")
@@ -443,7 +444,7 @@ class AgglomerativeClustering(TreeEstimator):
         return bundle
 
     def _cuts_as_html(self) -> str:
-        """Return the cuts of the tree as an HTML table, with the model's cut in bold."""
+        """Return the cuts as an HTML table, with the cut of the model in bold."""
         rows = "".join(
             f"<tr{' style=font-weight:bold' if cut.n_clusters == self.n_clusters_ else ''}>"
             f'<td class="n">{cut.n_clusters}</td><td class="n">{cut.height:.4g}</td>'
@@ -457,8 +458,8 @@ class AgglomerativeClustering(TreeEstimator):
             f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
         )
 
-    def _label_of(self) -> Any:
-        return partial(coded, codes=self._codes.astype(np.int32))
+    def _label_function(self) -> Any:
+        return partial(codes_of_leaves, codes=self._codes.astype(np.int32))
 
     def score_samples(self, X: Any) -> Any:
         """Return minus the distance of each row to its nearest leaf: higher is more normal.
@@ -472,10 +473,10 @@ class AgglomerativeClustering(TreeEstimator):
         scores : ndarray or dask.array.Array of shape (n_samples,), float64
             Lazy, and chunked like X, for Dask input.
         """
-        return self._map(self._checked(X), _nearness, np.float64, "score")
+        return self._map(self._checked(X), _negative_distances, np.float64, "score")
 
 
-def _nearness(leaves: Array, distances: Floats) -> Floats:
+def _negative_distances(leaves: Array, distances: Floats) -> Floats:
     return -np.asarray(distances, np.float64)
 
 
@@ -501,7 +502,7 @@ def _between_leaves(pairs: Ints, row_leaves: tuple[Ints, Ints]) -> Ints:
     return leaves[positions[have_weight]]
 
 
-def _complete(connectivity: Any, rows: Ints, points: Floats) -> Ints:
+def _connect_components(connectivity: Any, rows: Ints, points: Floats) -> Ints:
     """Connect the components of a matrix; return the keys ``a n + b`` of its connected rows."""
     n = len(rows)
     graph = coo_array(coo_array(connectivity).tocsr()[rows][:, rows])
@@ -517,8 +518,8 @@ def _complete(connectivity: Any, rows: Ints, points: Floats) -> Ints:
         starts = np.searchsorted(components[order], np.arange(count))
         keys = [a * n + b]
         for component in range(count - 1):
-            # Connect the nearest rows of this component and of each later component.  Equally near
-            # pairs are all connected.
+            # Connect this component with each later component by the nearest pair of rows, or by
+            # all pairs of this distance.
             members, later_rows = (
                 order[starts[component] : starts[component + 1]],
                 order[starts[component + 1] :],

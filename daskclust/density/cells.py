@@ -1,9 +1,9 @@
-"""Exact DBSCAN of the rows in each box of a partition of space.
+"""Exact DBSCAN of the rows of one box, and the splitting of space into boxes.
 
 Rows of up to three features are sorted into a grid of cells.  Cells are so small that any two rows
-of a cell are neighbors.  Therefore the core rows of a cell belong to one cluster, and all rows of
-a cell with enough rows are core rows.  Neighbors are at most two cells apart.  Rows of more
-features are sorted into the nodes of a tree.
+of a cell are neighbors.  Therefore the core rows of a cell belong to one cluster, and all rows are
+core rows if the cell has at least ``min_samples`` rows.  Neighbors are at most two cells apart.
+Rows of more features are sorted into the nodes of a tree.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from daskclust.density.nodes import (
 
 @dataclass(frozen=True)
 class BoxTree:
-    """Binary tree of cuts of space by one feature at a time; the leaves are boxes.
+    """Binary tree of splits of space.  Each split uses one feature, and the leaves are boxes.
 
-    ``axis`` (t,) is the feature of each cut, or -1 for a box.  ``thresholds`` (t,) are the values
-    of the cuts; smaller values are on the left side.  ``left`` and ``right`` (t,) are the nodes of
-    the two sides.  For a box, both are the number of the box.
+    ``axis`` (t,) is the feature of each split, or -1 for a box.  Rows below ``thresholds`` (t,) are
+    on the left side.  ``left`` and ``right`` (t,) are the nodes of the two sides.  For a box, both
+    are the number of the box.
     """
 
     axis: Ints
@@ -42,7 +42,7 @@ class BoxTree:
     def __len__(self) -> int:
         return int((self.axis < 0).sum())
 
-    def faces(self, p: int) -> tuple[Floats, Floats]:
+    def bounds(self, p: int) -> tuple[Floats, Floats]:
         """Return the lower and upper bounds of the boxes (boxes, p); outer bounds are infinite."""
         low, high = np.full((len(self.axis), p), -np.inf), np.full((len(self.axis), p), np.inf)
         for node, f in enumerate(self.axis.tolist()):
@@ -54,17 +54,17 @@ class BoxTree:
         boxes = boxes[np.argsort(self.left[boxes])]
         return low[boxes], high[boxes]
 
-    def share(self, x: Array, margin: float) -> tuple[Ints, Ints]:
+    def boxes_of_rows(self, x: Array, margin: float) -> tuple[Ints, Ints]:
         """Return pairs of a row and a box that contains it or is within `margin` of it."""
         nodes = (self.axis, self.thresholds, self.left, self.right)
         rows, boxes = np.empty((2, 0), np.int64)
-        rows, boxes = np.empty((2, _share(nodes, x, margin, rows, boxes)), np.int64)
-        _share(nodes, x, margin, rows, boxes)
+        rows, boxes = np.empty((2, _boxes_of_rows(nodes, x, margin, rows, boxes)), np.int64)
+        _boxes_of_rows(nodes, x, margin, rows, boxes)
         return rows, boxes
 
 
 @compiled()
-def _share(nodes: Any, x: Array, margin: float, rows: Array, boxes: Array) -> int:
+def _boxes_of_rows(nodes: Any, x: Array, margin: float, rows: Array, boxes: Array) -> int:
     """Write the pairs of rows and boxes, and return their number.
 
     If the arrays are too short, pairs are only counted.
@@ -99,8 +99,8 @@ def _share(nodes: Any, x: Array, margin: float, rows: Array, boxes: Array) -> in
 _CUT_QUANTILES = np.linspace(0.25, 0.75, 21)
 
 
-def grow_boxes(sample: Floats, rows_a_box: float, margin: float) -> BoxTree:
-    """Split space until each box, with its margin, has at most `rows_a_box` rows of a sample.
+def grow_boxes(sample: Floats, rows_per_box: float, margin: float) -> BoxTree:
+    """Split space until each box, with its margin, has at most `rows_per_box` rows of a sample.
 
     Rows within `margin` of a split are on both sides.  A box is not split if this would not save
     rows.
@@ -110,14 +110,14 @@ def grow_boxes(sample: Floats, rows_a_box: float, margin: float) -> BoxTree:
     left: list[int] = []
     right: list[int] = []
     n_boxes = 0
-    # Rows of a part of space, the node that was split, and the list of its left or right nodes.
+    # Rows of one side of a split, the node that was split, and the list ``left`` or ``right``.
     waiting: list[tuple[Ints, int, list[int]]] = [(np.arange(len(sample)), -1, [])]
     while waiting:
         rows, parent, side = waiting.pop(0)
         node = len(axis)
         if parent >= 0:
             side[parent] = node
-        f, cut = _cut(sample[rows], margin) if len(rows) > rows_a_box else (-1, 0.0)
+        f, cut = _cut(sample[rows], margin) if len(rows) > rows_per_box else (-1, 0.0)
         axis.append(f)
         thresholds.append(cut)
         left.append(n_boxes)
@@ -223,8 +223,8 @@ def _neighbors(keys: Array, ranks: Array, shifts: Array, steps: Array, sizes: Ar
 
 
 @compiled()
-def _weight_around(grid: _Grid, weight: Array, selected: Array, enough: float) -> Array:
-    """Return the weight of the neighbors of each selected row, or a part of at least `enough`."""
+def _weight_around(grid: _Grid, weight: Array, selected: Array, min_weight: float) -> Array:
+    """Return the weight of each selected row's neighbors; stop adding at `min_weight`."""
     x, first, adjacent, limit = grid
     out = np.zeros(len(x))
     for c in range(len(first) - 1):
@@ -236,14 +236,14 @@ def _weight_around(grid: _Grid, weight: Array, selected: Array, enough: float) -
                 continue
             weight_sum = cell_weight
             for s in range(adjacent.shape[1]):
-                if weight_sum >= enough:
+                if weight_sum >= min_weight:
                     break
                 d = adjacent[c, s]
                 if d >= 0:
                     for j in range(first[d], first[d + 1]):
                         if near(x, i, j, limit):
                             weight_sum += weight[j]
-                            if weight_sum >= enough:
+                            if weight_sum >= min_weight:
                                 break
             out[i] = weight_sum
     return out
@@ -255,13 +255,13 @@ def _join_cells(grid: _Grid, core: Array) -> Array:
     x, first, adjacent, limit = grid
     n, p = len(first) - 1, x.shape[1]
     parent = np.arange(n)
-    filled = np.zeros(n, np.bool_)
+    has_core = np.zeros(n, np.bool_)
     low = np.full((n, p), np.inf)
     high = np.full((n, p), -np.inf)
     for c in range(n):
         for i in range(first[c], first[c + 1]):
             if core[i]:
-                filled[c] = True
+                has_core[c] = True
                 for f in range(p):
                     low[c, f] = min(low[c, f], x[i, f])
                     high[c, f] = max(high[c, f], x[i, f])
@@ -269,7 +269,7 @@ def _join_cells(grid: _Grid, core: Array) -> Array:
     for s in range(adjacent.shape[1]):
         for c in range(n):
             d = adjacent[c, s]
-            if d < 0 or not filled[c] or not filled[d]:
+            if d < 0 or not has_core[c] or not has_core[d]:
                 continue
             a, b = find_root(parent, c), find_root(parent, d)
             if a == b:
@@ -278,11 +278,11 @@ def _join_cells(grid: _Grid, core: Array) -> Array:
             for i in range(first[c], first[c + 1]):
                 if not core[i]:
                     continue
-                apart = 0.0
+                squared_distance = 0.0
                 for f in range(p):
                     gap = max(low[d, f] - x[i, f], x[i, f] - high[d, f], 0.0)
-                    apart += gap * gap
-                if apart > limit:
+                    squared_distance += gap * gap
+                if squared_distance > limit:
                     continue
                 for j in range(first[d], first[d + 1]):
                     if core[j] and near(x, i, j, limit):
@@ -301,40 +301,43 @@ def _join_cells(grid: _Grid, core: Array) -> Array:
 
 
 @compiled()
-def _pairs_on_grid(grid: _Grid, in_box: Array, owner: Array, rows: Array, clusters: Array) -> int:
+def _pairs_on_grid(
+    grid: _Grid, in_box: Array, core_clusters: Array, rows: Array, clusters: Array
+) -> int:
     """Write (row, cluster) pairs of the rows in the box, and return their number.
 
-    If the arrays are too short, pairs are only counted.
+    ``core_clusters`` (n,) are the clusters of core rows, and -1 for other rows.  If the arrays are
+    too short, pairs are only counted.
     """
     x, first, adjacent, limit = grid
-    of_cell = np.full(len(first) - 1, -1)
-    for c in range(len(of_cell)):
+    cell_clusters = np.full(len(first) - 1, -1)
+    for c in range(len(cell_clusters)):
         for i in range(first[c], first[c + 1]):
-            of_cell[c] = max(of_cell[c], owner[i])
+            cell_clusters[c] = max(cell_clusters[c], core_clusters[i])
     row_clusters = np.empty(adjacent.shape[1] + 1, np.int64)
     n = 0
-    for c in range(len(of_cell)):
+    for c in range(len(cell_clusters)):
         for i in range(first[c], first[c + 1]):
             if not in_box[i]:
                 continue
             size = 0
-            if of_cell[c] >= 0:
+            if cell_clusters[c] >= 0:
                 # All rows of a cell are neighbors of its core rows.
-                row_clusters[0] = of_cell[c]
+                row_clusters[0] = cell_clusters[c]
                 size = 1
-            if owner[i] < 0:
+            if core_clusters[i] < 0:
                 for s in range(adjacent.shape[1]):
                     d = adjacent[c, s]
-                    if d < 0 or of_cell[d] < 0:
+                    if d < 0 or cell_clusters[d] < 0:
                         continue
                     is_listed = False
                     for k in range(size):
-                        is_listed |= row_clusters[k] == of_cell[d]
+                        is_listed |= row_clusters[k] == cell_clusters[d]
                     if is_listed:
                         continue
                     for j in range(first[d], first[d + 1]):
-                        if owner[j] >= 0 and near(x, i, j, limit):
-                            row_clusters[size] = of_cell[d]
+                        if core_clusters[j] >= 0 and near(x, i, j, limit):
+                            row_clusters[size] = cell_clusters[d]
                             size += 1
                             break
             for k in range(size):
@@ -345,19 +348,19 @@ def _pairs_on_grid(grid: _Grid, in_box: Array, owner: Array, rows: Array, cluste
     return n
 
 
-#: Functions for rows on a grid, and in nodes of a tree: weights of neighbors, clusters of core
-#: rows, clusters of all rows.
+#: Functions for a grid and for a tree: weights of neighbors, clusters of core rows, clusters of
+#: all rows.
 _ON_GRID = _weight_around, _join_cells, _pairs_on_grid
 _IN_NODES = weight_in_nodes, join_in_nodes, pairs_in_nodes
-#: Maximum number of features for a grid: with three features a cell has 124 neighbors.
+#: Maximum number of features for a grid.  With three features, 124 cells surround each cell.
 MOST_ON_GRID = 3
 
 
 def _shifts(p: int) -> Ints:
-    """Return the steps to all cells that may contain neighbors, the nearest cells first."""
+    """Return the offsets of all cells that may contain neighbors, the nearest cells first."""
     steps = np.stack(np.meshgrid(*[np.arange(-2, 3)] * p, indexing="ij"), axis=-1).reshape(-1, p)
     steps = steps[steps.any(axis=1)]
-    # Cells that are two steps apart in each feature are at least one diagonal of a cell apart,
+    # Cells two steps apart in each feature are included: one diagonal of a cell separates them,
     # which is slightly less than eps.
     return np.asarray(steps[np.argsort((steps**2).sum(axis=1), kind="stable")])
 
@@ -404,9 +407,9 @@ def cluster_box(
 ) -> BoxClusters:
     """Find the clusters of the rows in a box.
 
-    ``x`` are the rows in the box and within ``2 eps`` of it, and ``numbers`` their numbers in the
-    data.  Rows on the lower bounds ``low`` belong to the box, rows on the upper bounds ``high`` do
-    not.  ``origin`` is the origin of the grid, the same for all boxes.
+    ``x`` are the rows in the box and within ``2 eps`` of it, and ``numbers`` are their row numbers
+    in the data.  The lower bounds ``low`` belong to the box, the upper bounds ``high`` do not.  All
+    boxes use the same ``origin`` of the grid.
     """
     if not len(x):
         no_rows = np.empty(0, np.int64)
@@ -414,41 +417,43 @@ def cluster_box(
     on_grid = x.shape[1] <= MOST_ON_GRID
     grid, order = _sorted_by_cell(x, origin, eps) if on_grid else grow_nodes(x, eps)
     x, numbers = grid.x, numbers[order]
-    mass = np.ones(len(x)) if weight is None else weight[order]
+    weights = np.ones(len(x)) if weight is None else weight[order]
     margin = _margin(eps, low, high)
     in_box = ((x >= low) & (x < high)).all(axis=1)
     is_complete = ((x >= low - margin) & (x < high + margin)).all(axis=1)
-    is_complete &= mass > 0.0  # Rows of weight 0 are not core rows.
-    weigh, join, name = _ON_GRID if on_grid else _IN_NODES
-    # Sums of weights are rounded, and depend on the order of the rows.
-    enough = min_samples if weight is None else min_samples * (1.0 - 1e-12)
-    core = weigh(grid, mass, is_complete, enough) >= enough
-    owner = join(grid, core)
+    is_complete &= weights > 0.0  # Rows of weight 0 are not core rows.
+    weigh, join, list_pairs = _ON_GRID if on_grid else _IN_NODES
+    # The tolerance covers rounding errors of sums, which depend on the order of the rows.
+    min_weight = min_samples if weight is None else min_samples * (1.0 - 1e-12)
+    core = weigh(grid, weights, is_complete, min_weight) >= min_weight
+    core_clusters = join(grid, core)
     rows, clusters = np.empty((2, 0), np.int64)
-    rows, clusters = np.empty((2, name(grid, in_box, owner, rows, clusters)), np.int64)
-    name(grid, in_box, owner, rows, clusters)
-    numbered = np.zeros(len(x), np.int64)
-    numbered[owner[core]] = 1
-    first_core_rows = np.full(int(numbered.sum()), np.iinfo(np.int64).max)
-    numbered = numbered.cumsum() - 1
-    np.minimum.at(first_core_rows, numbered[owner[core]], numbers[core])
+    rows, clusters = np.empty(
+        (2, list_pairs(grid, in_box, core_clusters, rows, clusters)), np.int64
+    )
+    list_pairs(grid, in_box, core_clusters, rows, clusters)
+    cluster_numbers = np.zeros(len(x), np.int64)
+    cluster_numbers[core_clusters[core]] = 1
+    first_core_rows = np.full(int(cluster_numbers.sum()), np.iinfo(np.int64).max)
+    cluster_numbers = cluster_numbers.cumsum() - 1
+    np.minimum.at(first_core_rows, cluster_numbers[core_clusters[core]], numbers[core])
     # Core rows that other boxes also contain: outside this box, or close to its bounds.
     inside = ((x >= low + margin) & (x < high - margin)).all(axis=1)
     shared = np.flatnonzero(core & ~inside)
     return BoxClusters(
         order[rows],
-        numbered[clusters],
+        cluster_numbers[clusters],
         core[rows],
         first_core_rows,
         order[shared],
-        numbered[owner[shared]],
+        cluster_numbers[core_clusters[shared]],
     )
 
 
 def count_neighbors(
     x: Array, low: Floats, high: Floats, origin: Floats, eps: float
 ) -> tuple[Ints, Floats]:
-    """Return positions of the rows in a box, and how many rows are within `eps` of each row."""
+    """Return the positions of the rows in a box, and the number of neighbors of each."""
     if not len(x):
         return np.empty(0, np.int64), np.empty(0)
     on_grid = x.shape[1] <= MOST_ON_GRID
@@ -459,7 +464,7 @@ def count_neighbors(
 
 
 def _margin(eps: float, low: Floats, high: Floats) -> float:
-    """Return `eps` plus a bound for the rounding of bounds and rows."""
-    faces = np.abs(np.concatenate([low, high]))
-    largest = float(faces[np.isfinite(faces)].max(initial=0.0))
+    """Return `eps` plus an upper bound of rounding errors."""
+    bounds = np.abs(np.concatenate([low, high]))
+    largest = float(bounds[np.isfinite(bounds)].max(initial=0.0))
     return eps * (1.0 + 1e-9) + 4.0 * float(np.spacing(largest))

@@ -1,12 +1,12 @@
 """HDBSCAN on weighted points: core distances, the density tree, and the choice of clusters.
 
-A point is a row, or a *data bubble* (Breunig et al. 2001) that represents rows by their number n,
-mean and extent R.  The rows of a bubble are assumed to fill a ball evenly, so that the distance to
-the k-th nearest of them is ``R (k / n)^(1 / p)``.  With points of weight 1 and extent 0, clusters
-equal those of Campello, Moulavi and Sander (2013) and of scikit-learn.
+A point is a row, or a *data bubble* (Breunig et al. 2001).  A bubble represents n rows by their
+mean and extent R: the rows are assumed to fill a ball of radius R evenly.  Then the distance from
+the mean to the k-th nearest row is ``R (k / n)^(1 / p)``.  With points of weight 1 and extent 0,
+the clusters equal scikit-learn's (Campello, Moulavi and Sander 2013).
 
-For a given number of clusters, the longest edges of the minimum spanning tree that leave enough
-weight on both sides are cut, as in Lumbermark (Gagolewski 2026).
+For a given number of clusters, the longest edges of the minimum spanning tree are cut, if both
+sides have enough weight, as in Lumbermark (Gagolewski 2026).
 """
 
 from __future__ import annotations
@@ -22,9 +22,8 @@ from daskclust.core.kernels.linkage import number_merges
 
 Method = Literal["eom", "leaf"]
 
-#: Record of a condensed tree.  The child separates from its parent at the density ``lambda_val``.
-#: Children below the number of points are points, and other children are clusters.  The root
-#: equals the number of points.
+#: Record of a condensed tree of m points.  The child separates from its parent at the density
+#: ``lambda_val``.  Children 0 to m - 1 are points, and larger numbers are clusters.  The root is m.
 CONDENSED = np.dtype(
     [
         ("parent", np.int64),
@@ -50,25 +49,25 @@ class Bubbles:
         return cls(centers, weights, np.sqrt(squares / weights * (p + 2) / p))
 
     @property
-    def inner(self) -> Floats:
-        """Distance of a row to the nearest other row of its bubble."""
+    def spacings(self) -> Floats:
+        """Distance from a row to the nearest other row of its bubble, for each bubble."""
         return self.extents * np.maximum(self.weights, 1.0) ** (-1.0 / self.centers.shape[1])
 
-    def shares(self, min_samples: float) -> Floats:
-        """Return the fraction of the extent within which `min_samples` rows lie, at most 1."""
+    def extent_fractions(self, min_samples: float) -> Floats:
+        """Return the fraction of the radius that contains `min_samples` rows, at most 1."""
         return np.minimum(min_samples / self.weights, 1.0) ** (1.0 / self.centers.shape[1])
 
 
 @compiled()
-def _core_distances(centers: Array, weights: Array, inner: Array, target: float) -> Array:
+def _core_distances(centers: Array, weights: Array, inside: Array, target: float) -> Array:
     m, p = centers.shape
     out = np.empty(m)
     # A heap of the nearest points whose total weight reaches the target.  The farthest is first.
     near = np.empty(m + 1)
     mass = np.empty(m + 1)
     for i in range(m):
-        if inner[i] >= 0.0:
-            out[i] = inner[i]
+        if inside[i] >= 0.0:
+            out[i] = inside[i]
             continue
         size, total_weight, bound = 0, 0.0, np.inf
         for j in range(m):
@@ -112,15 +111,17 @@ def _core_distances(centers: Array, weights: Array, inner: Array, target: float)
 def core_distances(points: Bubbles, min_samples: float) -> Floats:
     """Return the distance within which each point has `min_samples` rows, including its own.
 
-    If a bubble has fewer rows, distances to other bubbles are measured between centers.
+    If a bubble has fewer rows itself, the distance is measured to the centers of other bubbles.
     """
-    inside = points.extents * points.shares(min_samples)
+    inside = points.extents * points.extent_fractions(min_samples)
     inside[points.weights < min_samples] = -1.0
     return _core_distances(points.centers, points.weights, inside, float(min_samples))
 
 
 @compiled()
-def _spanning_tree(centers: Array, extents: Array, inner: Array, core: Array, edges: Array) -> None:
+def _spanning_tree(
+    centers: Array, extents: Array, spacings: Array, core: Array, edges: Array
+) -> None:
     """Compute the minimum spanning tree by Prim's algorithm, without storing distances."""
     m, p = centers.shape
     in_tree = np.zeros(m, np.bool_)
@@ -145,9 +146,9 @@ def _spanning_tree(centers: Array, extents: Array, inner: Array, core: Array, ed
                 if extents[x] == 0.0 and extents[j] == 0.0:
                     reach = max(reach, d)
                 elif gap >= 0.0:
-                    reach = max(reach, gap + inner[x] + inner[j])
+                    reach = max(reach, gap + spacings[x] + spacings[j])
                 else:
-                    reach = max(reach, max(inner[x], inner[j]))
+                    reach = max(reach, max(spacings[x], spacings[j]))
                 if reach < best[j]:
                     best[j] = reach
                     source[j] = x
@@ -166,14 +167,14 @@ def spanning_edges(points: Bubbles, core: Floats) -> Floats:
     Lengths are mutual reachability distances.
     """
     edges = np.empty((len(points.weights) - 1, 3))
-    _spanning_tree(points.centers, points.extents, points.inner, core, edges)
-    # Many distances are equal, because core distances repeat.  The default sort orders equal
-    # distances as scikit-learn does.
+    _spanning_tree(points.centers, points.extents, points.spacings, core, edges)
+    # Many lengths are equal, because they are core distances.  NumPy's default sort orders equal
+    # lengths as in scikit-learn.
     return edges[np.argsort(edges[:, 2])]
 
 
 def density_tree(edges: Floats, weights: Floats) -> Floats:
-    """Return the single-linkage tree of spanning edges as a linkage matrix of weighted points."""
+    """Return the single-linkage tree of the spanning edges, as a linkage matrix."""
     tree = np.empty((len(edges), 4))
     number_merges(edges, weights, tree)
     return tree
@@ -191,59 +192,66 @@ def _cut_longest(
         starts[ends[e, 0] + 1] += 1
         starts[ends[e, 1] + 1] += 1
     # A leaf of the tree counts only by its weight above the mean weight of a point.
-    counted = np.where(starts[1:] > 1, weights, np.maximum(weights - weights.mean(), 0.0))
+    counted_weights = np.where(starts[1:] > 1, weights, np.maximum(weights - weights.mean(), 0.0))
     starts = np.cumsum(starts)
-    free, near = starts[:-1].copy(), np.empty(2 * (m - 1), np.int64)
+    free, incident = starts[:-1].copy(), np.empty(2 * (m - 1), np.int64)
     for e in range(m - 1):
         for x in ends[e]:
-            near[free[x]] = e
+            incident[free[x]] = e
             free[x] += 1
     # With point 0 as the root, each edge has a lower point and a subtree below it.
     parent, lower = np.full(m, -1), np.empty(m - 1, np.int64)
-    walk = np.zeros(m, np.int64)
+    order = np.zeros(m, np.int64)
     tail = 1
     for head in range(m):
-        x = walk[head]
-        for e in near[starts[x] : starts[x + 1]]:
+        x = order[head]
+        for e in incident[starts[x] : starts[x + 1]]:
             y = ends[e, 0] + ends[e, 1] - x
             if y != parent[x]:
-                parent[y], lower[e], walk[tail] = x, y, y
+                parent[y], lower[e], order[tail] = x, y, y
                 tail += 1
-    below = counted.copy()
-    for x in walk[:0:-1]:
-        below[parent[x]] += below[x]
-    bound = fraction * below[0]
-    min_weight = counted[counted > 0.0].min() if below[0] > 0.0 else np.inf
+    subtree_weights = counted_weights.copy()
+    for x in order[:0:-1]:
+        subtree_weights[parent[x]] += subtree_weights[x]
+    bound = fraction * subtree_weights[0]
+    min_weight = (
+        counted_weights[counted_weights > 0.0].min() if subtree_weights[0] > 0.0 else np.inf
+    )
     tops, is_cut = np.zeros(n_clusters, np.int64), np.zeros(m, np.bool_)
     labels[:] = 0
     n = 1
     while n < n_clusters:
-        # Each cut reduces the weight on the sides of other edges, so no edge is tried again.
+        # A cut only reduces the weights on the sides of other edges.  So an edge that failed the
+        # bound is not tried again.
         for e in range(m - 2, -1, -1):
-            top, weight_below = lower[e], below[lower[e]]
+            top, weight_below = lower[e], subtree_weights[lower[e]]
             label = labels[top]
-            if is_cut[top] or weight_below < bound or below[tops[label]] - weight_below < bound:
+            if (
+                is_cut[top]
+                or weight_below < bound
+                or subtree_weights[tops[label]] - weight_below < bound
+            ):
                 continue
             x = top
             while x != tops[label]:
                 x = parent[x]
-                below[x] -= weight_below
+                subtree_weights[x] -= weight_below
             is_cut[top] = True
             lengths[n - 1], tops[n] = edges[e, 2], top
-            walk[0], tail = top, 1
+            order[0], tail = top, 1
             while tail:
                 tail -= 1
-                x = walk[tail]
+                x = order[tail]
                 labels[x] = n
-                for edge in near[starts[x] : starts[x + 1]]:
+                for edge in incident[starts[x] : starts[x + 1]]:
                     y = lower[edge]
                     if y != x and not is_cut[y]:
-                        walk[tail] = y
+                        order[tail] = y
                         tail += 1
             n += 1
             if n == n_clusters:
                 break
-        # If there are too few cuts, smaller clusters are allowed, and finally single points.
+        # If there are too few cuts, allow smaller clusters, and finally single points.
         bound = bound / 2 if bound > min_weight else 0.0
 
 
@@ -252,11 +260,11 @@ def cut_longest(
 ) -> tuple[Ints, Floats]:
     """Cut the longest edges of a spanning tree whose edges are sorted by length.
 
-    An edge is cut if both sides of its cluster keep at least `min_side` of the mean weight of
-    `n_bound` clusters (default: `n_clusters`).  A leaf of the tree counts only by its weight above
-    the mean weight of a point.  If there are too few such edges, the bound is halved until there
-    are enough.  Return the cluster of each point, numbered by the order of the cuts, and the length
-    of each cut.
+    An edge is cut if the clusters on both sides of it have a minimum weight: the fraction
+    `min_side` of the mean weight of `n_bound` clusters (default: `n_clusters`).  Points that are
+    leaves of the tree add only the part of their weight above the mean weight of a point.  If too
+    few edges qualify, the minimum weight is halved.  Return the cluster of each point, numbered in
+    the order of the cuts, and the length of each cut.
     """
     labels, lengths = np.empty(len(weights), np.int64), np.empty(n_clusters - 1)
     fraction = min_side / (n_bound or n_clusters)
@@ -268,52 +276,57 @@ def cut_longest(
 def _condense(tree: Array, weights: Array, core: Array, smallest: float, out: Array) -> int:
     m = len(weights)
     root = 2 * m - 2
-    name = np.full(2 * m - 1, -1)
-    name[root] = m
-    last = m
+    cluster_of_node = np.full(2 * m - 1, -1)
+    cluster_of_node[root] = m
+    last_cluster = m
     queue = np.empty(2 * m - 1, np.int64)
     queue[0] = root
     head, tail, n = 0, 1, 0
-    below = np.empty(2 * m - 1, np.int64)
+    stack = np.empty(2 * m - 1, np.int64)
     while head < tail:
         node = queue[head]
         head += 1
         if node < m:
-            # A point that is a cluster by itself ends at its own core distance.
-            out[n, 0], out[n, 1], out[n, 3] = name[node], node, weights[node]
+            # A single point is a cluster until the density of its core distance.
+            out[n, 0], out[n, 1], out[n, 3] = cluster_of_node[node], node, weights[node]
             out[n, 2] = 1.0 / core[node] if core[node] > 0.0 else np.inf
             n += 1
             continue
         a, b = int(tree[node - m, 0]), int(tree[node - m, 1])
         height = tree[node - m, 2]
-        level = 1.0 / height if height > 0.0 else np.inf
+        density = 1.0 / height if height > 0.0 else np.inf
         mass_a = weights[a] if a < m else tree[a - m, 3]
         mass_b = weights[b] if b < m else tree[b - m, 3]
         splits = mass_a >= smallest and mass_b >= smallest
         for child, mass in ((a, mass_a), (b, mass_b)):
             if mass >= smallest:
-                name[child] = name[node]
+                cluster_of_node[child] = cluster_of_node[node]
                 if splits:
-                    last += 1
-                    name[child] = last
-                    out[n, 0], out[n, 1], out[n, 2], out[n, 3] = name[node], last, level, mass
+                    last_cluster += 1
+                    cluster_of_node[child] = last_cluster
+                    out[n, 0], out[n, 1], out[n, 2], out[n, 3] = (
+                        cluster_of_node[node],
+                        last_cluster,
+                        density,
+                        mass,
+                    )
                     n += 1
                 queue[tail] = child
                 tail += 1
                 continue
-            # The child is too small for a cluster: its points leave the parent one by one.
-            below[0] = child
+            # The child is too small for a cluster: all its points leave the parent.
+            stack[0] = child
             size = 1
             while size:
                 size -= 1
-                x = below[size]
+                x = stack[size]
                 if x < m:
-                    out[n, 0], out[n, 1], out[n, 2] = name[node], x, level
+                    out[n, 0], out[n, 1], out[n, 2] = cluster_of_node[node], x, density
                     out[n, 3] = weights[x]
                     n += 1
                 else:
-                    below[size] = int(tree[x - m, 0])
-                    below[size + 1] = int(tree[x - m, 1])
+                    stack[size] = int(tree[x - m, 0])
+                    stack[size + 1] = int(tree[x - m, 1])
                     size += 2
     return n
 
@@ -321,27 +334,27 @@ def _condense(tree: Array, weights: Array, core: Array, smallest: float, out: Ar
 def condense(tree: Floats, weights: Floats, core: Floats, min_cluster_size: float) -> Array:
     """Return the condensed tree of clusters of at least `min_cluster_size` rows."""
     m = len(weights)
-    lines = np.empty((3 * m, 4))
-    n = _condense(tree, weights, core, float(min_cluster_size), lines)
+    records = np.empty((3 * m, 4))
+    n = _condense(tree, weights, core, float(min_cluster_size), records)
     out = np.empty(n, CONDENSED)
     for column, field in enumerate(CONDENSED.names or ()):
-        out[field] = lines[:n, column]
+        out[field] = records[:n, column]
     return out
 
 
 def prune(condensed: Any, m: int, min_density: float) -> Array:
-    """Remove clusters of low density, which are bubbles that are close by chance.
+    """Remove clusters of low density, which consist of a few bubbles that are close by chance.
 
-    A cluster is removed if the mean density at which its rows leave is below `min_density` times
-    the density of its split.  Its points then leave the parent at the density of the split, and
-    the parent continues as the other cluster.  The last split, at the root, is not removed.
+    A cluster is removed if the mean density at which its rows leave it is below `min_density`
+    times the density at which it separates from its parent.  Its points then leave the parent at
+    that density, and the sibling is merged with the parent.  One split of the root always remains.
     """
-    inner, points = condensed[condensed["child"] >= m], condensed[condensed["child"] < m]
-    k = len(inner) + 1
+    cluster_records, points = condensed[condensed["child"] >= m], condensed[condensed["child"] < m]
+    k = len(cluster_records) + 1
     births, sizes, parents = np.zeros(k), np.zeros(k), np.zeros(k, np.int64)
-    numbers = inner["child"] - m
-    births[numbers], sizes[numbers] = inner["lambda_val"], inner["child_size"]
-    parents[numbers] = inner["parent"] - m
+    numbers = cluster_records["child"] - m
+    births[numbers], sizes[numbers] = cluster_records["lambda_val"], cluster_records["child_size"]
+    parents[numbers] = cluster_records["parent"] - m
     sums = np.bincount(points["parent"] - m, points["lambda_val"] * points["child_size"], k)
     merged_into, caps, splits = np.arange(k), np.full(k, np.inf), np.zeros(k, bool)
     # The two clusters of a split have consecutive numbers, larger than the number of the parent.
@@ -359,38 +372,40 @@ def prune(condensed: Any, m: int, min_density: float) -> Array:
     for c in range(1, k):
         caps[c] = min(caps[c], caps[merged_into[c]])
         merged_into[c] = merged_into[merged_into[c]]
-    number = np.cumsum(remains) - 1 + m
+    new_numbers = np.cumsum(remains) - 1 + m
     out = condensed[(condensed["child"] < m) | remains[np.maximum(condensed["child"] - m, 0)]]
     clusters, owner = out["child"] >= m, out["parent"] - m
     out["lambda_val"] = np.minimum(out["lambda_val"], caps[owner])
-    out["parent"] = number[merged_into[owner]]
-    out["child"][clusters] = number[out["child"][clusters] - m]
+    out["parent"] = new_numbers[merged_into[owner]]
+    out["child"][clusters] = new_numbers[out["child"][clusters] - m]
     return out
 
 
 def stabilities(condensed: Any, m: int) -> tuple[Floats, Floats]:
-    """Return stability and density at the beginning of each cluster of a tree of m points."""
+    """Return the stability of each cluster, and the density at which it begins."""
     k = int(condensed["parent"].max()) - m + 1
     births = np.zeros(k)
     clusters = condensed[condensed["child"] >= m]
     births[clusters["child"] - m] = clusters["lambda_val"]
     owner = condensed["parent"] - m
-    life = np.zeros(len(condensed))
+    lifetimes = np.zeros(len(condensed))
     # Clusters of equal rows begin and end at infinite density: their stability is 0.
-    np.subtract(condensed["lambda_val"], births[owner], out=life, where=np.isfinite(births[owner]))
-    stability = np.bincount(owner, life * condensed["child_size"], minlength=k)
+    np.subtract(
+        condensed["lambda_val"], births[owner], out=lifetimes, where=np.isfinite(births[owner])
+    )
+    stability = np.bincount(owner, lifetimes * condensed["child_size"], minlength=k)
     return np.asarray(stability, np.float64), births
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Chosen clusters, and the densities that decide if rows near a point belong to them.
+    """Chosen clusters, and the densities (1 / distance) from which labels and scores follow.
 
-    ``labels`` (m,) are the clusters of the points, -1 for noise.  ``falls`` (m,) is the density
-    (1 / distance) at which each point leaves the tree.  ``ends`` (m,) is the largest density in
-    the subtree of the cluster that a point leaves, to which GLOSH scores are relative.  For each
-    chosen cluster, ``births`` (k,) is the density at which it begins, and ``deaths`` (k,) the
-    largest density at which a point or cluster leaves it.
+    ``labels`` (m,) are the clusters of the points, -1 for noise.  ``falls`` (m,) is the density at
+    which each point leaves the tree.  ``ends`` (m,) is the largest density in the subtree of the
+    cluster that the point leaves: GLOSH scores are relative to it.  For each chosen cluster,
+    ``births`` (k,) is the density at which it begins, and ``deaths`` (k,) is the largest density
+    at which a point or cluster leaves it.
     """
 
     labels: Ints
@@ -400,13 +415,13 @@ class Selection:
     deaths: Floats
 
 
-def _excess_of_mass(stability: Floats, parents: Ints, first: int) -> Bools:
+def _excess_of_mass(stability: Floats, parents: Ints, first_cluster: int) -> Bools:
     """Choose disjoint clusters with the largest total stability."""
     total = stability.copy()
     below = np.zeros(len(total))
     chosen = np.zeros(len(total), bool)
     for c in range(len(total) - 1, -1, -1):
-        if c >= first:
+        if c >= first_cluster:
             chosen[c] = not below[c] > total[c]
         total[c] = total[c] if chosen[c] else below[c]
         if c:
@@ -426,14 +441,14 @@ def select_clusters(
 
     The method is excess of mass (Campello et al. 2013), or the leaves of the tree.  Clusters are
     not split below the distance `epsilon` (Malzer and Baum 2020).  Chosen clusters begin at
-    `birth_factor` times the density at which they separate.  Clusters that end before that are
-    noise.
+    `birth_factor` times the density at which they separate.  Clusters that end before that density
+    are noise.
     """
     stability, births = stabilities(condensed, m)
     k = len(stability)
     parents = np.full(k, -1)
-    inner = condensed[condensed["child"] >= m]
-    parents[inner["child"] - m] = inner["parent"] - m
+    cluster_records = condensed[condensed["child"] >= m]
+    parents[cluster_records["child"] - m] = cluster_records["parent"] - m
     if method == "eom":
         chosen = _excess_of_mass(stability, parents, 0 if allow_single_cluster else 1)
     else:
@@ -443,33 +458,34 @@ def select_clusters(
         chosen = _merged_below(chosen, parents, births, epsilon, allow_single_cluster)
     ends = np.zeros(k)
     np.maximum.at(ends, condensed["parent"] - m, condensed["lambda_val"])
-    ends_of_own = ends.copy()
+    own_ends = ends.copy()
     for c in range(k - 1, 0, -1):
         ends[parents[c]] = max(ends[parents[c]], ends[c])
     births = births * birth_factor
     chosen &= births <= ends
-    # The chosen cluster above each cluster, itself included; parents have lower numbers.
+    # The outermost chosen cluster that contains each cluster.  Parents have lower numbers.
     above = np.where(chosen, np.arange(k), -1)
     for c in range(1, k):
         if above[parents[c]] >= 0:
             above[c] = above[parents[c]]
     chosen &= above == np.arange(k)
     points = condensed[condensed["child"] < m]
-    owner, falls, of_points = np.empty(m, np.int64), np.empty(m), points["child"]
-    owner[of_points], falls[of_points] = points["parent"] - m, points["lambda_val"]
-    # Clusters are numbered by weight, and clusters of equal weight by their first point.  Numbers
-    # then do not depend on the order of the points or on repeated points.
+    owner, falls, point_numbers = np.empty(m, np.int64), np.empty(m), points["child"]
+    owner[point_numbers], falls[point_numbers] = points["parent"] - m, points["lambda_val"]
+    # Clusters are numbered by weight, then by their first point, so that numbers depend neither on
+    # the order of the points nor on repeated points.
     mass, first = np.zeros(k + 1), np.full(k + 1, m)
-    np.add.at(mass, above[owner], points["child_size"][np.argsort(of_points)])
+    np.add.at(mass, above[owner], points["child_size"][np.argsort(point_numbers)])
     np.minimum.at(first, above[owner], np.arange(m))
     order = np.flatnonzero(chosen)
     order = order[np.lexsort([first[order], -mass[order]])]
-    number = np.full(k + 1, -1)
-    number[order] = np.arange(len(order))
-    labels = number[above[owner]]
-    deaths = ends_of_own[order]
+    cluster_numbers = np.full(k + 1, -1)
+    cluster_numbers[order] = np.arange(len(order))
+    labels = cluster_numbers[above[owner]]
+    deaths = own_ends[order]
     if chosen[0]:
-        # There is one cluster.  Rows less dense than its last split, or than epsilon, are noise.
+        # The root is the only cluster.  Points that leave it before its last split, or at a
+        # distance above epsilon, are noise.
         births[0] = 1.0 / epsilon if epsilon > 0.0 else deaths[0]
         labels[falls < births[0]] = -1
         if not allow_single_cluster:
@@ -480,7 +496,7 @@ def select_clusters(
 def _merged_below(
     chosen: Bools, parents: Ints, births: Floats, epsilon: float, allow_single_cluster: bool
 ) -> Bools:
-    """Replace each cluster that begins below a distance by an ancestor that begins above it."""
+    """Replace clusters that begin below the distance epsilon by ancestors that begin above it."""
     out = np.zeros_like(chosen)
     for c in np.flatnonzero(chosen):
         while births[c] * epsilon > 1.0:

@@ -54,11 +54,11 @@ from daskclust.exceptions import StoreError
 _MOST_BYTES = 2.5e9
 #: Target number of bytes of a box, if each cell of the grid has only one row.
 _BOX_BYTES = 8e7
-#: Cluster of a row within its box, and whether it is a core row.
+#: Row of a box, its cluster within the box, and True for a core row.
 _CLUSTER_RECORD = np.dtype([("row", np.int64), ("cluster", np.int32), ("core", np.bool_)])
-#: Core row that several boxes contain, and its cluster within a box.
+#: Core row that is in several boxes with their margins, and its cluster within one of them.
 _SHARED_RECORD = np.dtype([("row", np.int64), ("cluster", np.int32)])
-#: Number of rows near a row.
+#: Row, and its number of neighbors.
 _COUNT_RECORD = np.dtype([("row", np.int64), ("count", np.float64)])
 
 
@@ -67,27 +67,24 @@ def _row_bytes(p: int) -> int:
     return 86 + 32 * p
 
 
-# Sorting
-
-
 @dataclass(frozen=True)
-class Sharing:
-    """State of the pass that distributes rows among boxes with a margin around each box."""
+class SortRequest:
+    """State of the pass that sorts rows into boxes and the margins around boxes."""
 
     tree: BoxTree
     margin: float
     store: GroupedRows
 
 
-def _share_fields(state: Sharing) -> Mapping[str, Field]:
+def _sort_fields(state: SortRequest) -> Mapping[str, Field]:
     return {"counts": Field((len(state.tree),), "count", np.int64)}
 
 
-def _share_block(rows: RowBlock, state: Sharing) -> Partial:
+def _sort_block(rows: RowBlock, state: SortRequest) -> Partial:
     counts = np.zeros(len(state.tree), np.int64)
     for (start, _), run in zip(rows.runs, rows.slices(), strict=True):
         x = rows.x[run]
-        positions, boxes = state.tree.share(x, state.margin)
+        positions, boxes = state.tree.boxes_of_rows(x, state.margin)
         records = np.empty(len(positions), state.store.dtype)
         records["row"], records["x"] = positions + start, x[positions]
         if rows.weight is not None and "weight" in (state.store.dtype.names or ()):
@@ -98,15 +95,12 @@ def _share_block(rows: RowBlock, state: Sharing) -> Partial:
     return {"counts": counts}
 
 
-def _share_result(partial: Partial, state: Sharing) -> Ints:
+def _sort_result(partial: Partial, state: SortRequest) -> Ints:
     return np.asarray(partial["counts"])
 
 
-#: Writes each row to the boxes that contain it or are near it; returns (boxes,) counts of rows.
-SHARE_OUT = Reduction("share-out", _share_fields, _share_block, _share_result)
-
-
-# Clustering
+#: Writes each row to all boxes whose margin contains it, and counts the rows of each box (boxes,).
+SORT_ROWS = Reduction("sort-rows", _sort_fields, _sort_block, _sort_result)
 
 
 @dataclass(frozen=True)
@@ -128,7 +122,7 @@ def _cluster(task: _BoxTask, box: int) -> Ints:
     """Find the clusters of a box; return the first core row of each cluster."""
     rows = task.rows.read(task.starts.tolist(), box)
     p = rows["x"].shape[1]
-    low, high = (faces[box] for faces in task.tree.faces(p))
+    low, high = (bounds[box] for bounds in task.tree.bounds(p))
     weight = rows["weight"] if "weight" in (rows.dtype.names or ()) else None
     clusters = cluster_box(
         rows["x"], rows["row"], weight, low, high, task.origin, task.eps, task.min_samples
@@ -139,7 +133,7 @@ def _cluster(task: _BoxTask, box: int) -> Ints:
     chunks = np.searchsorted(task.starts, records["row"], side="right") - 1
     task.results.write(box, task.starts[chunks], records)
     # A core row in the margins of several boxes is written only for the box that contains it.
-    _, owners = task.tree.share(rows["x"][clusters.shared], 0.0)
+    _, owners = task.tree.boxes_of_rows(rows["x"][clusters.shared], 0.0)
     records = np.empty(len(owners), _SHARED_RECORD)
     records["row"], records["cluster"] = rows["row"][clusters.shared], clusters.owners
     task.shared.write(box, owners, records)
@@ -147,28 +141,35 @@ def _cluster(task: _BoxTask, box: int) -> Ints:
 
 
 def _pairs_that_share_core_rows(task: _BoxTask, box: int) -> Ints:
-    """Return the pairs of clusters (box, cluster, box, cluster) that share core rows of a box."""
-    owned = task.shared.read([box], box)
-    owned = owned[np.argsort(owned["row"])]
-    low, high = task.tree.faces(len(task.origin))
-    # Only boxes whose margins reach this box contain its rows.  The margin is doubled because of
-    # rounding.
+    """Return pairs of clusters (box, cluster, other box, its cluster) that share core rows."""
+    own_records = task.shared.read([box], box)
+    own_records = own_records[np.argsort(own_records["row"])]
+    low, high = task.tree.bounds(len(task.origin))
+    # Other boxes contain rows of this box only if their margins reach it.  The doubled margin
+    # covers rounding errors.
     reach = 2.0 * task.margin
     is_near = ((low <= high[box] + reach) & (high >= low[box] - reach)).all(axis=1)
     pairs = []
     for other_box in np.flatnonzero(is_near).tolist():
-        theirs = task.shared.read([other_box], box)
-        if other_box != box and len(theirs) and len(owned):
-            position = np.minimum(np.searchsorted(owned["row"], theirs["row"]), len(owned) - 1)
-            same = owned["row"][position] == theirs["row"]  # False only if margins are rounded
-            clusters = np.stack([owned["cluster"][position[same]], theirs["cluster"][same]], axis=1)
+        other_records = task.shared.read([other_box], box)
+        if other_box != box and len(other_records) and len(own_records):
+            position = np.minimum(
+                np.searchsorted(own_records["row"], other_records["row"]), len(own_records) - 1
+            )
+            is_shared = (
+                own_records["row"][position] == other_records["row"]
+            )  # False only if margins are rounded
+            clusters = np.stack(
+                [own_records["cluster"][position[is_shared]], other_records["cluster"][is_shared]],
+                axis=1,
+            )
             pairs += [(box, int(a), other_box, int(b)) for a, b in np.unique(clusters, axis=0)]
     return np.array(pairs, np.int64).reshape(-1, 4)
 
 
 def _count(task: _BoxTask, box: int) -> None:
     rows = task.rows.read(task.starts.tolist(), box)
-    low, high = (faces[box] for faces in task.tree.faces(rows["x"].shape[1]))
+    low, high = (bounds[box] for bounds in task.tree.bounds(rows["x"].shape[1]))
     positions, counts = count_neighbors(rows["x"], low, high, task.origin, task.eps)
     records = np.empty(len(positions), _COUNT_RECORD)
     records["row"], records["count"] = rows["row"][positions], counts
@@ -177,7 +178,7 @@ def _count(task: _BoxTask, box: int) -> None:
 
 
 def _join_clusters(first_core_rows: list[Ints], pairs: Ints) -> Ints:
-    """Return the cluster of the data for each cluster of a box, numbered by first core rows."""
+    """Return the final cluster of each cluster of a box, numbered by first core rows."""
     first = np.cumsum([0, *map(len, first_core_rows)])
     n = int(first[-1])
     a, b = (first[pairs[:, at]] + pairs[:, at + 1] for at in (0, 2))
@@ -192,11 +193,11 @@ def _join_clusters(first_core_rows: list[Ints], pairs: Ints) -> Ints:
 
 @dataclass(frozen=True)
 class BoxesState:
-    """State of a fit: the arrays of a :class:`BoxTree`, and the results of the steps so far.
+    """State of a fit: the arrays of a :class:`BoxTree`, and the results of completed steps.
 
     ``starts`` (c,) is the first row of each chunk of sorted rows.  ``first`` (boxes,) is the number
-    of clusters in all earlier boxes.  ``numbers`` (k,) is the cluster of the data for each cluster
-    of a box.
+    of clusters in all earlier boxes.  ``numbers`` (k,) is the final cluster of each cluster of a
+    box.
     """
 
     axis: Annotated[Ints, "i t"]
@@ -215,10 +216,10 @@ class BoxesState:
 
 @dataclass(frozen=True)
 class BoxesProblem(DataAlone):
-    """The sorting of rows into boxes, and the clustering of the boxes.
+    """Fit in two steps: sort rows into boxes, then cluster each box.
 
-    Tasks run on the workers that hold ``X``.  Space is cut until each box contains at most
-    ``rows_a_box`` of the rows ``sample`` (s, p).  ``record`` is the type of a sorted row: ``row``,
+    Tasks run on the workers that hold ``X``.  Space is split until each box contains at most
+    ``rows_per_box`` rows of the sample (s, p).  ``record`` is the type of a sorted row: ``row``,
     ``x`` and, if rows have weights, ``weight``.
     """
 
@@ -229,7 +230,7 @@ class BoxesProblem(DataAlone):
     X: Any
     rows: Rows
     sample: Floats
-    rows_a_box: float
+    rows_per_box: float
     origin: Floats
     eps: float
     min_samples: float
@@ -237,13 +238,13 @@ class BoxesProblem(DataAlone):
     folder: TemporaryFolder
 
     def begin(self) -> BoxesState:
-        """Cut space."""
-        tree = grow_boxes(self.sample, self.rows_a_box, self._margin)
+        """Split space into boxes."""
+        tree = grow_boxes(self.sample, self.rows_per_box, self._margin)
         return BoxesState(tree.axis, tree.thresholds, tree.left, tree.right)
 
     @property
     def _margin(self) -> float:
-        """Slightly more than twice eps: it covers the neighbors of a box and their neighbors."""
+        """Width that contains the neighbors of a box and their neighbors: just above 2 eps."""
         return 2.0 * self.eps * (1.0 + 1e-8) + 16.0 * float(np.spacing(np.abs(self.sample).max()))
 
     @property
@@ -262,11 +263,12 @@ class BoxesProblem(DataAlone):
         return Step(state, objective=float(n_clusters), center_shift=0.0, finished=True)
 
     def _sort(self, state: BoxesState) -> tuple[BoxesState, int]:
-        drawn = np.bincount(state.tree.share(self.sample, self._margin)[1]).max()
-        # This check runs before rows are written.  It allows for five standard errors of the draw.
+        drawn = np.bincount(state.tree.boxes_of_rows(self.sample, self._margin)[1]).max()
+        # Fail before rows are written.  The estimate from the sample is lowered by five standard
+        # errors.
         self._check_fullest((drawn - 5.0 * np.sqrt(drawn)) / len(self.sample) * self.rows.n_rows)
         self.folder.drop("rows")
-        counts = self.rows.reduce(SHARE_OUT, Sharing(state.tree, self._margin, self._sorted))
+        counts = self.rows.reduce(SORT_ROWS, SortRequest(state.tree, self._margin, self._sorted))
         fullest = int(counts.max())
         self._check_fullest(fullest)
         return replace(state, starts=np.array(self._sorted.parts())), fullest
@@ -283,8 +285,8 @@ class BoxesProblem(DataAlone):
                 "accepts any number of rows."
             )
 
-    def _of_boxes(self, state: BoxesState, work: Any) -> list[Any]:
-        """Run a task for each box, which writes records of the rows of the box."""
+    def _run_box_tasks(self, state: BoxesState, function: Any) -> list[Any]:
+        """Run a task for each box.  The task writes a record for each row of the box."""
         assert state.starts is not None
         task = _BoxTask(
             state.tree,
@@ -297,11 +299,11 @@ class BoxesProblem(DataAlone):
             self.min_samples,
             self._margin,
         )
-        return map_independent(self.X, "boxes", work, task, range(len(state.tree)))
+        return map_independent(self.X, "boxes", function, task, range(len(state.tree)))
 
     def _cluster(self, state: BoxesState) -> BoxesState:
-        first_core_rows = self._of_boxes(state, _cluster)
-        pairs = np.concatenate(self._of_boxes(state, _pairs_that_share_core_rows))
+        first_core_rows = self._run_box_tasks(state, _cluster)
+        pairs = np.concatenate(self._run_box_tasks(state, _pairs_that_share_core_rows))
         for name in ("rows", "shared"):
             self.folder.drop(name)
         first = np.cumsum([0, *map(len, first_core_rows[:-1])])
@@ -320,9 +322,10 @@ class BoxesProblem(DataAlone):
 
 @dataclass(frozen=True)
 class RowClusters:
-    """Clusters of rows in a temporary folder, which is removed with the last copy of this object.
+    """Clusters of rows, stored in a temporary folder.
 
-    The store has one part per box, and one group for each of the chunks of rows at ``starts``.
+    The folder is removed with the last copy of this object.  The store has one part per box, and
+    one group per chunk of rows, which begins at an element of ``starts``.
     """
 
     folder: TemporaryFolder
@@ -340,10 +343,10 @@ class RowClusters:
         hold_for_futures(self.folder)
         return vars(self)
 
-    def lasting(self) -> RowClusters:
-        """Move the folder, so that lazy results outlive the fit.
+    def detached(self) -> RowClusters:
+        """Move the results to a folder of their own, which lazy results read after the fit.
 
-        Another fit with the same checkpoint can then begin.
+        Another fit can then use the same checkpoint.
         """
         folder = self.folder.take()
         store = GroupedRows(folder.make("results"), self.store.dtype)
@@ -355,8 +358,8 @@ class RowClusters:
             raise StoreError(
                 f"The {this_process()} must read results of rows from {str(self.folder.path)!r}, "
                 "but this folder does not exist there. The process of the fit removes it when the "
-                "model, its lazy results and their futures are deleted: keep one of them. Every "
-                "worker must reach the folder under the same path: see Dask's temporary-directory."
+                "model, its lazy results and their futures are deleted: keep a reference to one. "
+                "All workers must have access to Dask's temporary-directory under the same path."
             )
         chunks = np.searchsorted(self.starts, [start, start + size - 1], side="right") - [1, 0]
         for chunk, box in product(self.starts[slice(*chunks)].tolist(), range(len(self.first))):
@@ -366,7 +369,7 @@ class RowClusters:
                 box_records[(box_records["row"] >= start) & (box_records["row"] < start + size)],
             )
 
-    def of_block(self, start: int, size: int) -> tuple[Array, Bools]:
+    def labels_of_rows(self, start: int, size: int) -> tuple[Array, Bools]:
         """Return the labels of a run of rows, and the mask of its core rows."""
         labels, core = np.full(size, np.iinfo(np.int32).max, np.int32), np.zeros(size, bool)
         for box, box_records in self.records(start, size):
@@ -381,19 +384,19 @@ class RowClusters:
 
 @dataclass(frozen=True)
 class _CountsProblem(BoxesProblem):
-    """The sorting of rows into boxes, and the counting of the neighbors of each row."""
+    """Fit in two steps: sort rows into boxes, then count the neighbors of each row."""
 
     record_of_boxes: ClassVar[np.dtype[Any]] = _COUNT_RECORD
 
     def _cluster(self, state: BoxesState) -> BoxesState:
-        self._of_boxes(state, _count)
+        self._run_box_tasks(state, _count)
         self.folder.drop("rows")
         boxes = np.zeros(len(state.tree), np.int64)
         return replace(state, first=boxes, numbers=np.empty(0, np.int64))
 
 
 def _counts_of_block(x: Array, start: int, clusters: RowClusters) -> Floats:
-    """Return the number of neighbors of each row of a run of rows."""
+    """Return the number of neighbors of the rows from ``start`` on, one per row of x."""
     out = np.empty(len(x))
     for _, box_records in clusters.records(start, len(x)):
         out[box_records["row"] - start] = box_records["count"]
@@ -403,13 +406,13 @@ def _counts_of_block(x: Array, start: int, clusters: RowClusters) -> Floats:
 Metric = Literal["euclidean", "haversine"]
 _METRICS = StrOptions(*get_args(Metric))
 
-#: Number of rows drawn to cut space into boxes.
+#: Number of rows drawn to decide where space is split.
 _SAMPLE = 2**16
 
 
 @dataclass(frozen=True)
 class _Sphere:
-    """Points of the globe as unit vectors, whose distance is the chord."""
+    """Function that maps points of the globe to unit vectors, whose distance is the chord."""
 
     n_columns: ClassVar[int] = 3
 
@@ -510,8 +513,8 @@ class DBSCAN(FitPredict, Saveable, ClusterMixin, BaseEstimator):
     ``O(n log n)`` and ``O(n^2)``.
 
     *Limit.* A box has at most ``2.5e9 / (86 + 32 p)`` rows: 16 million of two features, or 6
-    million of ten.  Data with more rows need gaps of several ``eps`` along single features.  The
-    user guide ("Trees and density") explains how space is split.
+    million of ten.  Larger data can be split only if single features have gaps of several ``eps``.
+    The user guide ("Trees and density") explains how space is split.
 
     References
     ----------
@@ -599,7 +602,7 @@ class DBSCAN(FitPredict, Saveable, ClusterMixin, BaseEstimator):
             return fit(self, X, sample_weight)
 
     def _read(self, data: Data) -> bool:
-        """Check the names of the columns; return True if rows have weights."""
+        """Check the order of latitude and longitude; return True if rows have weights."""
         names = [str(name) for name in data.origin.get("feature_names_in_", ())]
         if self.metric == "haversine" and names and names[0].lower().startswith(("lon", "lng")):
             raise ValueError(
@@ -619,7 +622,7 @@ class DBSCAN(FitPredict, Saveable, ClusterMixin, BaseEstimator):
             eps = 2.0 * np.sin(min(eps, np.pi) / 2.0)
         survey = data.survey
         low, high = survey.low, survey.high
-        if np.isfinite(survey.idle).any():  # rows of weight 0 have labels, too
+        if np.isfinite(survey.idle).any():  # rows of weight 0 have labels
             low, high = np.minimum(low, -survey.idle), np.maximum(high, survey.idle)
         extent = float((high - low).max())
         if not extent / eps < MOST_CELLS:
@@ -634,13 +637,15 @@ class DBSCAN(FitPredict, Saveable, ClusterMixin, BaseEstimator):
         record: list[Any] = [("row", "i8"), ("x", x_type.str, (p,))]
         if read:
             record.append(("weight", "f8"))
-        in_a_cell = 4 * 5**p if p <= MOST_ON_GRID else 0
-        share = _BOX_BYTES / (_row_bytes(p) + in_a_cell) * len(sample) / data.rows.n_rows
+        cell_bytes = 4 * 5**p if p <= MOST_ON_GRID else 0
+        sample_rows_per_box = (
+            _BOX_BYTES / (_row_bytes(p) + cell_bytes) * len(sample) / data.rows.n_rows
+        )
         return BoxesProblem(
             X=data.X,
             rows=data.rows,
             sample=sample,
-            rows_a_box=max(share, 1.0),
+            rows_per_box=max(sample_rows_per_box, 1.0),
             origin=low,
             eps=eps,
             min_samples=float(self.min_samples),
@@ -666,13 +671,13 @@ class DBSCAN(FitPredict, Saveable, ClusterMixin, BaseEstimator):
             )
         lengths = data.rows.lengths
         if not is_dask(data.X):
-            self.labels_, self.core_mask_ = clusters.of_block(0, sum(lengths))
+            self.labels_, self.core_mask_ = clusters.labels_of_rows(0, sum(lengths))
             problem.folder.remove()
             return
-        clusters = clusters.lasting()
+        clusters = clusters.detached()
         for name, kind in (("labels_", np.int32), ("core_mask_", np.bool_)):
-            of_rows = partial(_block_of, clusters=clusters, core=kind is np.bool_)
-            self.__dict__[name] = make_rows(lengths, of_rows, dtype=kind, name="dbscan")
+            row_function = partial(_result_of_block, clusters=clusters, core=kind is np.bool_)
+            self.__dict__[name] = make_rows(lengths, row_function, dtype=kind, name="dbscan")
 
     def score_samples(self, X: Any) -> Any:
         """Count the rows of X within ``eps`` of each row, including the row itself.
@@ -733,9 +738,9 @@ class _Density(DBSCAN):
             self.scores_: Any = _counts_of_block(np.empty((sum(lengths), 0)), 0, counts)
             problem.folder.remove()
             return
-        of_rows = partial(_counts_of_block, clusters=counts.lasting())
-        self.scores_ = make_rows(lengths, of_rows, dtype=np.float64, name="score_samples")
+        row_function = partial(_counts_of_block, clusters=counts.detached())
+        self.scores_ = make_rows(lengths, row_function, dtype=np.float64, name="score_samples")
 
 
-def _block_of(x: Array, start: int, clusters: RowClusters, core: bool) -> Array:
-    return clusters.of_block(start, len(x))[int(core)]
+def _result_of_block(x: Array, start: int, clusters: RowClusters, core: bool) -> Array:
+    return clusters.labels_of_rows(start, len(x))[int(core)]

@@ -50,17 +50,16 @@ from daskclust.density.leaves import (
     LeavesProblem,
     TreeEstimator,
     count_rows,
-    without_metric,
+    explain_metric,
 )
 
-#: Minimum density of a cluster of bubbles, as a multiple of the density at which it separates from
-#: other clusters.  Bubbles connect regions that rows do not connect, so clusters of bubbles
-#: separate at a density that is too low.
+#: Density at which a cluster of bubbles begins, as a multiple of the density at which it separates
+#: from other clusters.  Bubbles can connect regions that their rows do not connect.
 _BIRTH_FACTOR = 1.08
 #: Minimum mean density of the rows of a cluster, as a multiple of the density at which the cluster
-#: separates.  A few bubbles that are close by chance may have enough rows for a cluster.
+#: separates.  It removes clusters of a few bubbles that are close by chance.
 _MIN_MEAN_DENSITY = 1.3
-#: Default `min_samples` if `n_clusters` is set: a row or prototype itself and 5 neighbors.
+#: Default `min_samples` with `n_clusters`: the row or prototype itself and 5 neighbors.
 _NEIGHBORS = 6.0
 #: Minimum weight on each side of a cut, as a fraction of the mean weight of a cluster.
 _MIN_SIDE = 0.25
@@ -85,7 +84,7 @@ class _Membership:
 
     def __call__(self, leaves: Ints, distances: Floats) -> Array:
         """Return labels, or numbers between 0 and 1."""
-        # Core distance of the bubble after its radius is increased until it contains the row.
+        # The core distance of a bubble that is just large enough to contain the row.
         reach = distances * self.scales[leaves]
         with np.errstate(divide="ignore", invalid="ignore"):
             density = 1.0 / np.maximum(reach, self.core[leaves])
@@ -99,10 +98,10 @@ class _Membership:
             if self.output == "labels":
                 return labels.astype(np.int32)
             deaths = self.deaths[labels]
-            share = np.minimum(density, deaths) / deaths
-            share[~np.isfinite(density) | (deaths == 0.0)] = 1.0
-            share[labels < 0] = 0.0
-            return share
+            strengths = np.minimum(density, deaths) / deaths
+            strengths[~np.isfinite(density) | (deaths == 0.0)] = 1.0
+            strengths[labels < 0] = 0.0
+            return strengths
 
 
 class HDBSCAN(TreeEstimator):
@@ -110,8 +109,8 @@ class HDBSCAN(TreeEstimator):
 
     Use it when clusters are dense regions of any shape, and other rows are noise.  Set
     ``n_clusters`` if the number of clusters is known: then each row belongs to a cluster.
-    Weighted prototypes (data bubbles [1]_) represent the rows.  If there are no more rows than
-    ``n_prototypes``, clusters equal scikit-learn's.
+    Weighted prototypes (data bubbles [1]_) represent the rows.  With at most ``n_prototypes`` rows,
+    clusters equal scikit-learn's.
 
     Parameters
     ----------
@@ -176,12 +175,13 @@ class HDBSCAN(TreeEstimator):
     --------
     DBSCAN : Exact, with one density for all clusters.
     AgglomerativeClustering : Hierarchies of other linkages.
-    KMeans : Faster if clusters are round and there is no noise.
+    KMeans : Faster for round clusters without noise.
 
     Notes
     -----
-    If there are more rows than prototypes, ``min_samples`` and an integer ``min_cluster_size``
-    count prototypes with ``n_clusters``.  To mark noise, use a threshold of ``outlier_scores_``.
+    With ``n_clusters`` and more rows than prototypes, ``min_samples`` and an integer
+    ``min_cluster_size`` count prototypes instead of rows.  Rows above a threshold of
+    ``outlier_scores_`` can be treated as noise.
     *Cost*: 4 passes, and 1 for each result.  A pass compares each row with all m prototypes.  The
     tree takes O(m^2 p) time and O(m p) memory on the client.  The user guide ("Trees and
     density") describes noise, ``n_clusters`` and times.
@@ -219,7 +219,7 @@ class HDBSCAN(TreeEstimator):
         ),
         "_core": Stored("m", low=0.0),
         "_scales": Stored("m", low=0.0),
-        # The last element is noise.  These come before the labels, which must be below k.
+        # The last element is for noise.  Declared before the labels, which must be below k.
         "_births": Stored("k", finite=False, low=0.0),
         "_deaths": Stored("k", finite=False, low=0.0),
         "_labels": Stored("m", kind="i", low=-1, below="k"),
@@ -242,7 +242,7 @@ class HDBSCAN(TreeEstimator):
         **COMMON,
     }
 
-    @without_metric
+    @explain_metric
     def __init__(
         self,
         min_cluster_size: float = 5,
@@ -348,15 +348,16 @@ class HDBSCAN(TreeEstimator):
         weights = leaves.weights
         are_counts = (weights == np.floor(weights)).all() and weights.sum() <= self.n_prototypes
         if problem.n_lloyd == 0 and self.n_clusters is not None:
-            # Equal rows are one leaf, and leaves are sorted, so the order of rows does not matter.
+            # Equal rows are one leaf, and leaves are sorted, so results do not depend on the order
+            # of the rows.
             leaves, new_numbers = leaves.distinct()
             row_leaves = new_numbers[row_leaves]
         elif problem.n_lloyd == 0 and are_counts:
-            # The order of leaves decides which of several equal distances is merged first.  A row
-            # of weight 3 therefore gives the same tree as three rows only if it is three leaves.
+            # The order of leaves breaks ties between equal distances.  A row of weight 3 therefore
+            # gives the same tree as three rows only if it becomes three leaves.
             n_copies = weights.astype(np.int64)
             leaves, row_leaves = leaves.repeated(n_copies), np.cumsum(n_copies) - n_copies
-        self._keep(problem, leaves, history)
+        self._store_leaves(problem, leaves, history)
         m = len(leaves.weights)
         smallest = count_rows(self.min_cluster_size, data.survey.weight, "min_cluster_size")
         if self.n_clusters is None:
@@ -373,17 +374,20 @@ class HDBSCAN(TreeEstimator):
         if self.min_samples is not None:
             samples = float(self.min_samples)
         samples = min(samples, float(bubbles.weights.sum()))
-        self._core, self._scales = core_distances(bubbles, samples), bubbles.shares(samples)
+        self._core, self._scales = (
+            core_distances(bubbles, samples),
+            bubbles.extent_fractions(samples),
+        )
         edges = spanning_edges(bubbles, self._core)
         condensed = condense(
             density_tree(edges, leaves.weights), leaves.weights, self._core, smallest
         )
         birth_factor = 1.0
         if problem.n_lloyd:
-            of_density = 1.0 / leaves.centers.shape[1]
+            exponent = 1.0 / leaves.centers.shape[1]
             condensed, birth_factor = (
-                prune(condensed, m, _MIN_MEAN_DENSITY**of_density),
-                _BIRTH_FACTOR**of_density,
+                prune(condensed, m, _MIN_MEAN_DENSITY**exponent),
+                _BIRTH_FACTOR**exponent,
             )
         self.condensed_tree_ = condensed.view(np.recarray)
         chosen = select_clusters(
@@ -399,7 +403,9 @@ class HDBSCAN(TreeEstimator):
             self._edges = edges
             self._map_leaves(data, problem, (rows, row_leaves))
             self._set_cut(self.n_clusters)
-            self.outlier_scores_ = self._of_fit(data, "outliers", np.float64, rows, row_leaves)
+            self.outlier_scores_ = self._map_fit_rows(
+                data, "outliers", np.float64, rows, row_leaves
+            )
             self.probabilities_ = 1.0 - self.outlier_scores_
             return
         self._labels = chosen.labels
@@ -418,10 +424,12 @@ class HDBSCAN(TreeEstimator):
             ("probabilities_", "probabilities", np.float64),
             ("outlier_scores_", "outliers", np.float64),
         ):
-            self.__dict__[name] = self._of_fit(data, output, dtype, rows, row_leaves)
+            self.__dict__[name] = self._map_fit_rows(data, output, dtype, rows, row_leaves)
 
-    def _of_fit(self, data: OpenData, output: Any, dtype: Any, rows: Ints, leaves: Ints) -> Any:
-        """Return labels or scores of the rows of the fit.  ``rows`` are leaves themselves."""
+    def _map_fit_rows(
+        self, data: OpenData, output: Any, dtype: Any, rows: Ints, leaves: Ints
+    ) -> Any:
+        """Return labels or scores of the rows of the fit.  The rows ``rows`` are ``leaves``."""
         membership = self._membership(output)
         values = membership(leaves, np.zeros(len(leaves))) if len(leaves) else np.empty(0, dtype)
         patch = rows, values
@@ -433,7 +441,7 @@ class HDBSCAN(TreeEstimator):
         n_cut = self._count_cut(n_clusters, 1 + int((self._edges[:, 2] > 0.0).sum()))
         labels, _ = cut_longest(self._edges, weights, n_cut, _MIN_SIDE, most)
         self._labels, self.n_clusters_ = number_by_weight(labels, weights), n_cut
-        # Each row belongs to a cluster, however far away it is.
+        # Densities that assign each row to a cluster, at any distance.
         self._births = np.append(np.zeros(n_cut), np.inf)
         self._deaths = np.zeros(n_cut + 1)
         self._label_rows(self._labels)
@@ -446,9 +454,9 @@ class HDBSCAN(TreeEstimator):
         n_clusters : int
             Number of clusters.
         most : int, optional
-            Number of clusters whose mean weight sets the minimum weight of a cluster: a quarter
-            of it.  The default is ``n_clusters``, as in a fit.  Cuts with the same ``most`` are
-            nested.
+            Number of clusters that sets the minimum weight of a cluster: a quarter of the total
+            weight divided by ``most``.  The default is ``n_clusters``, as in a fit.  Cuts with the
+            same ``most`` are nested.
 
         Returns
         -------
@@ -514,16 +522,15 @@ class HDBSCAN(TreeEstimator):
         check_is_fitted(self)
         if self.n_clusters is None:
             raise ValueError(
-                "n_clusters must be set in the fit of a model whose tree is cut, got "
-                "n_clusters=None. Fit HDBSCAN(n_clusters=2), and cut its tree into any number of "
-                "clusters."
+                "n_clusters must be set before the fit to cut the tree, got n_clusters=None. Fit "
+                "HDBSCAN(n_clusters=2), then cut its tree into any number of clusters."
             )
 
     def _membership(self, output: Any) -> _Membership:
         names = ("labels", "falls", "ends", "core", "scales", "births", "deaths")
         return _Membership(output, *(getattr(self, f"_{name}") for name in names))
 
-    def _label_of(self) -> Any:
+    def _label_function(self) -> Any:
         return self._membership("labels")
 
     def score_samples(self, X: Any) -> Any:

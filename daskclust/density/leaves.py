@@ -1,8 +1,8 @@
-"""Leaves of a tree: the rows themselves if there are few of them, or prototypes of all rows.
+"""Leaves of a tree: the rows themselves if they are few, or prototypes of all rows.
 
-Prototypes are rows drawn with probability proportional to their weight, and moved by a few of
-Lloyd's iterations.  The last of these passes also computes the weight, the mean and the sum of
-squares of the rows of each prototype.
+The initial prototypes are rows drawn with probability proportional to their weight.  A few
+iterations of Lloyd's algorithm move them.  The last iteration also computes the weight, the mean
+and the sum of squares of the rows of each prototype.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from daskclust.core.reduction import ASSIGN, CenterSets
 from daskclust.core.warn import warn
 from daskclust.exceptions import ConstraintWarning
 
-#: Scaling of the rows by which Euclidean distances equal, or are ordered like, another metric.
+#: Rows whose Euclidean distances equal another metric, or have the same order.
 SCALINGS: Mapping[str, str] = {
     **dict.fromkeys(("euclidean", "l2", "minkowski"), "X itself: leave metric out"),
     "sqeuclidean": "X itself (distances are in the same order): leave metric out",
@@ -57,7 +57,7 @@ SCALINGS: Mapping[str, str] = {
 
 
 def advice_on_metric(metric: Any) -> str:
-    """Return how to scale rows so that Euclidean distances replace another metric."""
+    """Return a sentence on how to scale rows so that Euclidean distances replace a metric."""
     rows = SCALINGS.get(metric) if isinstance(metric, str) else None
     if rows is None:
         supported = ", ".join(sorted(SCALINGS))
@@ -65,11 +65,11 @@ def advice_on_metric(metric: Any) -> str:
     return f"Rows to pass in place of metric={metric!r}: {rows}."
 
 
-def without_metric(init: Callable[..., None]) -> Callable[..., None]:
-    """Wrap a constructor: explain how to replace ``metric``, a parameter of other libraries."""
+def explain_metric(init: Callable[..., None]) -> Callable[..., None]:
+    """Add an error to a constructor that explains how to replace scikit-learn's ``metric``."""
 
     @functools.wraps(init)
-    def explaining(self: Any, *args: Any, **params: Any) -> None:
+    def checked_init(self: Any, *args: Any, **params: Any) -> None:
         if "metric" in params:
             raise TypeError(
                 f"{type(self).__name__} has no parameter metric: it compares rows by Euclidean "
@@ -77,7 +77,7 @@ def without_metric(init: Callable[..., None]) -> Callable[..., None]:
             )
         init(self, *args, **params)
 
-    return explaining
+    return checked_init
 
 
 @dataclass(frozen=True)
@@ -99,19 +99,19 @@ class Leaves:
         return Leaves(*(np.repeat(array, times, axis=0) for array in arrays))
 
     def distinct(self) -> tuple[Leaves, Ints]:
-        """Return one leaf per set of equal rows, sorted by values, and the leaf of each row."""
+        """Join equal leaves and sort them; return them and the new number of each leaf."""
         centers, leaf_of_row = np.unique(self.centers, axis=0, return_inverse=True)
         leaf_of_row = leaf_of_row.reshape(-1)
         weights = np.asarray(np.bincount(leaf_of_row, self.weights), np.float64)
         return Leaves(centers, weights, np.zeros(len(centers))), leaf_of_row
 
     def with_rows(self) -> Leaves:
-        """Return the leaves that have rows."""
+        """Return the leaves with a positive weight."""
         has_rows = self.weights > 0
         return Leaves(self.centers[has_rows], self.weights[has_rows], self.squares[has_rows])
 
     def joined(self, other: Leaves) -> Leaves:
-        """Return these leaves and others after them."""
+        """Return these leaves, followed by other leaves."""
         return Leaves(
             np.concatenate([self.centers, other.centers]),
             np.concatenate([self.weights, other.weights]),
@@ -121,12 +121,12 @@ class Leaves:
 
 @dataclass(frozen=True)
 class LeavesProblem(DataAlone):
-    """Rows or prototypes that are the leaves of a tree.  ``rows`` are scaled by ``metric``.
+    """Computation of the leaves of a tree.  ``rows`` are scaled by ``metric``.
 
     ``drawn`` are the sorted numbers of the drawn rows.  ``n_lloyd`` is the number of passes that
     move the prototypes.  It is 0 if rows are the leaves; then all rows with a weight are drawn.
-    ``own`` are the sorted numbers of rows that must be leaves.  ``read`` are further arguments of
-    ``fit``.  ``facts`` are further values that must be equal in a checkpoint.
+    ``own`` are the sorted numbers of rows that must be leaves.  ``read`` are the other arguments of
+    ``fit``.  A fit resumes only if the values ``facts`` are those in the checkpoint.
     """
 
     kind: ClassVar[type[Leaves]] = Leaves
@@ -155,7 +155,7 @@ class LeavesProblem(DataAlone):
         sums = rows.reduce(ASSIGN, CenterSets(state.centers[None]))
         means = self.metric.project(sums.of(0).means(state.centers))
         shifts = ((means - state.centers) ** 2).sum(axis=1)
-        # This is an upper bound if the mean was projected onto the sphere.
+        # If the mean was projected onto the sphere, this is an upper bound.
         squares = np.maximum(sums.inertia[0] - sums.counts[0] * shifts, 0.0)
         return Step(
             Leaves(means, sums.counts[0], squares),
@@ -183,8 +183,8 @@ class LeavesProblem(DataAlone):
 class NearestLeaf:
     """Function that maps the rows of a block by their nearest leaves.
 
-    ``compute`` returns the result from leaves and distances, which have the precision of the rows.
-    If it is None, the result is the number of the leaf.
+    ``compute`` maps leaf numbers and distances, in the precision of the rows, to the result.
+    Without it, the result is the number of the leaf.
     """
 
     centers: Floats
@@ -208,8 +208,8 @@ class Cut(NamedTuple):
     smallest: float
 
 
-def coded(leaves: Array, distances: Floats | None = None, *, codes: Array) -> Array:
-    """Return the code of the nearest leaf of each row."""
+def codes_of_leaves(leaves: Array, distances: Floats | None = None, *, codes: Array) -> Array:
+    """Return the element of ``codes`` for the nearest leaf of each row."""
     return codes[leaves]
 
 
@@ -234,7 +234,7 @@ class TreeEstimator(FitPredict, Saveable, ClusterMixin, BaseEstimator):
     _metric: Metric
 
     def _first_pass(self, data: Data, read: Any) -> FirstPass:
-        # If one row more than n_prototypes is drawn, there are more rows than prototypes.
+        # Draw one row more than n_prototypes, to find out if there are more rows than prototypes.
         n_picks = min(int(self.n_prototypes) + 1, int(data.rows.n_rows))
         return FirstPass(draw_seeds(self.random_state, 1), n_picks)
 
@@ -253,7 +253,9 @@ class TreeEstimator(FitPredict, Saveable, ClusterMixin, BaseEstimator):
             rows, drawn, metric, 0 if rows_are_leaves else self._n_lloyd, fixed_rows, read, facts
         )
 
-    def _keep(self, problem: LeavesProblem, leaves: Leaves, history: list[dict[str, Any]]) -> None:
+    def _store_leaves(
+        self, problem: LeavesProblem, leaves: Leaves, history: list[dict[str, Any]]
+    ) -> None:
         self.history_ = history
         self.n_iter_ = len(history)
         self.leaf_weights_ = leaves.weights
@@ -272,8 +274,10 @@ class TreeEstimator(FitPredict, Saveable, ClusterMixin, BaseEstimator):
         """Map rows by their nearest leaf, lazily for Dask input."""
         nearest_leaf = NearestLeaf(self._leaves, self._metric, compute)
         names = getattr(self, "feature_names_in_", None)
-        of_rows = CheckedRows(nearest_leaf, working_dtype(X.dtype), names=names)
-        return map_rows(X, of_rows, dtype=dtype, lengths=lengths, patch=patch, like=like, name=name)
+        row_function = CheckedRows(nearest_leaf, working_dtype(X.dtype), names=names)
+        return map_rows(
+            X, row_function, dtype=dtype, lengths=lengths, patch=patch, like=like, name=name
+        )
 
     def _checked(self, X: Any) -> Any:
         check_is_fitted(self)
@@ -282,7 +286,7 @@ class TreeEstimator(FitPredict, Saveable, ClusterMixin, BaseEstimator):
     def _map_leaves(
         self, data: OpenData, problem: LeavesProblem, row_leaves: tuple[Ints, Ints]
     ) -> None:
-        """Store the leaf of each row, from which the labels of each cut follow."""
+        """Store the leaf of each row, from which labels of all cuts are computed."""
         patch = row_leaves[0], row_leaves[1].astype(np.int32)
         self._row_leaves = self._map(
             data.X, None, np.int32, "leaves", data.rows.lengths, patch, data.rows
@@ -293,13 +297,13 @@ class TreeEstimator(FitPredict, Saveable, ClusterMixin, BaseEstimator):
         leaves = self.__dict__.get("_row_leaves")
         self.__dict__.pop("labels_", None)
         if leaves is not None:
-            of_leaves = codes.astype(np.int32)
+            leaf_codes = codes.astype(np.int32)
             if is_dask(leaves):
                 self.labels_ = leaves.map_blocks(
-                    functools.partial(coded, codes=of_leaves), dtype=np.int32
+                    functools.partial(codes_of_leaves, codes=leaf_codes), dtype=np.int32
                 )
             else:
-                self.labels_ = of_leaves[leaves]
+                self.labels_ = leaf_codes[leaves]
 
     def _check_n_clusters(self, n_clusters: int) -> None:
         check_integer(n_clusters, "n_clusters", 1)
@@ -319,7 +323,7 @@ class TreeEstimator(FitPredict, Saveable, ClusterMixin, BaseEstimator):
             )
 
     def _count_cut(self, n_clusters: int, n_distinct: int) -> int:
-        """Return the number of clusters of a cut; warn if leaves are too few or equal."""
+        """Return the number of clusters of a cut; warn if there are too few distinct leaves."""
         m = len(self.leaf_weights_)
         if n_clusters > m:
             warn(
@@ -333,14 +337,14 @@ class TreeEstimator(FitPredict, Saveable, ClusterMixin, BaseEstimator):
         return n_clusters
 
     def _copied(self, **params: Any) -> Self:
-        """Return a copy for another cut, with other parameters and without names of classes."""
+        """Return a copy for another cut, with new parameters and without names of classes."""
         copy = object.__new__(type(self))
         copy.__dict__.update({name: v for name, v in vars(self).items() if name not in OF_CLASSES})
         copy.__dict__.update(params)
         return copy
 
-    def _label_of(self) -> Any:
-        """Return the function ``compute`` of :class:`NearestLeaf` that computes labels."""
+    def _label_function(self) -> Any:
+        """Return the ``compute`` of a :class:`NearestLeaf` that computes labels."""
         raise NotImplementedError
 
     def predict(self, X: Any) -> Any:
@@ -362,7 +366,7 @@ class TreeEstimator(FitPredict, Saveable, ClusterMixin, BaseEstimator):
             If X has NaN, infinity or another number of features.
         """
         X = self._checked(X)
-        return self._map(X, self._label_of(), np.int32, "predict")
+        return self._map(X, self._label_function(), np.int32, "predict")
 
 
 #: A number of rows, or a fraction of all rows.

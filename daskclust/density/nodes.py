@@ -1,8 +1,8 @@
-"""Neighbors of rows within a distance, by a k-d tree, for any number of features.
+"""Exact DBSCAN with a k-d tree, for any number of features.
 
 If the bounds of a node show that all or none of its rows are neighbors, the rows are counted,
-joined or skipped together. Lists of neighbors are not stored. Bounds are rounded like distances, so
-results equal those of a comparison of all pairs of rows.
+joined or skipped together.  Lists of neighbors are not stored.  Bounds are rounded like distances,
+so the results are as exact as a comparison of all pairs of rows.
 """
 
 from __future__ import annotations
@@ -99,8 +99,8 @@ def _push_children(nodes: Nodes, c: int, i: int, waiting: Array, size: int) -> i
 
 
 @compiled()
-def weight_in_nodes(nodes: Nodes, weight: Array, selected: Array, enough: float) -> Array:
-    """Return the weight of the neighbors of each selected row, or a part of at least `enough`."""
+def weight_in_nodes(nodes: Nodes, weight: Array, selected: Array, min_weight: float) -> Array:
+    """Return the weight of each selected row's neighbors; stop adding at `min_weight`."""
     x, first, stop, _, _, limit = nodes
     total = np.zeros(len(first))
     for c in range(len(first) - 1, -1, -1):
@@ -117,7 +117,7 @@ def weight_in_nodes(nodes: Nodes, weight: Array, selected: Array, enough: float)
         weight_sum = 0.0
         waiting[0] = 0
         size = 1
-        while size and weight_sum < enough:
+        while size and weight_sum < min_weight:
             size -= 1
             c = waiting[size]
             if _are_all_near(nodes, c, i):
@@ -134,7 +134,7 @@ def weight_in_nodes(nodes: Nodes, weight: Array, selected: Array, enough: float)
 
 @inner()
 def _common_root(parent: Array, nodes: Nodes, core: Array, c: int) -> int:
-    """Return the common root of core rows of a leaf; -1 if roots differ, -2 without core rows."""
+    """Return the root of all core rows of a leaf; -1 if roots differ, -2 without core rows."""
     root = -2
     for j in range(nodes.first[c], nodes.stop[c]):
         if core[j]:
@@ -148,7 +148,7 @@ def _common_root(parent: Array, nodes: Nodes, core: Array, c: int) -> int:
 
 @inner()
 def _climb(parent: Array, roots: Array, c: int) -> None:
-    """Update the common roots of the nodes above c."""
+    """Update the roots of the nodes above c."""
     while c > 0:
         c = (c - 1) // 2
         a, b = roots[2 * c + 1], roots[2 * c + 2]
@@ -166,8 +166,8 @@ def join_in_nodes(nodes: Nodes, core: Array) -> Array:
     x, first, stop, _, _, limit = nodes
     n, m = len(x), len(first)
     parent = np.arange(n)
-    # For each node: a core row if all core rows of the node are in one cluster, -1 if they are in
-    # several clusters, and -2 if there are no core rows.
+    # For each node: one of its core rows if they are all in one cluster, -1 if they are in several
+    # clusters, and -2 if the node has no core rows.
     roots = np.full(m, -1)
     for c in range(m - 1, -1, -1):
         if 2 * c + 2 < m:
@@ -175,10 +175,10 @@ def join_in_nodes(nodes: Nodes, core: Array) -> Array:
         else:
             roots[c] = _common_root(parent, nodes, core, c)
     waiting = np.empty(_DEPTH, np.int64)
-    leaf_of = np.empty(n, np.int64)
+    leaf_of_row = np.empty(n, np.int64)
     for c in range(m):
         if 2 * c + 2 >= m:
-            leaf_of[first[c] : stop[c]] = c
+            leaf_of_row[first[c] : stop[c]] = c
     # Each row is compared with the rows before it.
     for i in range(n):
         if core[i]:
@@ -207,9 +207,9 @@ def join_in_nodes(nodes: Nodes, core: Array) -> Array:
                             parent[find_root(parent, j)] = find_root(parent, i)
                             if roots[c] >= 0:
                                 break
-        if i + 1 == stop[leaf_of[i]]:
-            roots[leaf_of[i]] = _common_root(parent, nodes, core, leaf_of[i])
-            _climb(parent, roots, leaf_of[i])
+        if i + 1 == stop[leaf_of_row[i]]:
+            roots[leaf_of_row[i]] = _common_root(parent, nodes, core, leaf_of_row[i])
+            _climb(parent, roots, leaf_of_row[i])
     out = np.full(n, -1)
     for i in range(n):
         if core[i]:
@@ -218,11 +218,13 @@ def join_in_nodes(nodes: Nodes, core: Array) -> Array:
 
 
 @compiled()
-def pairs_in_nodes(nodes: Nodes, in_box: Array, owner: Array, rows: Array, clusters: Array) -> int:
+def pairs_in_nodes(
+    nodes: Nodes, in_box: Array, core_clusters: Array, rows: Array, clusters: Array
+) -> int:
     """Write (row, cluster) pairs of the rows in the box, and return their number.
 
-    A border row has a pair for each of its clusters.  If the arrays are too short, pairs are only
-    counted.
+    ``core_clusters`` (n,) are the clusters of core rows, and -1 for other rows.  A border row has a
+    pair for each of its clusters.  If the arrays are too short, pairs are only counted.
     """
     x, first, stop, _, _, limit = nodes
     waiting = np.empty(_DEPTH, np.int64)
@@ -232,8 +234,8 @@ def pairs_in_nodes(nodes: Nodes, in_box: Array, owner: Array, rows: Array, clust
         if not in_box[i]:
             continue
         n_row_clusters = 0
-        if owner[i] >= 0:
-            row_clusters[0] = owner[i]
+        if core_clusters[i] >= 0:
+            row_clusters[0] = core_clusters[i]
             n_row_clusters = 1
         else:
             waiting[0] = 0
@@ -245,16 +247,16 @@ def pairs_in_nodes(nodes: Nodes, in_box: Array, owner: Array, rows: Array, clust
                     size = _push_children(nodes, c, i, waiting, size)
                     continue
                 for j in range(first[c], stop[c]):
-                    if owner[j] < 0:
+                    if core_clusters[j] < 0:
                         continue
                     is_listed = False
                     for k in range(n_row_clusters):
-                        is_listed |= row_clusters[k] == owner[j]
+                        is_listed |= row_clusters[k] == core_clusters[j]
                     if is_listed or not near(x, i, j, limit):
                         continue
                     if n_row_clusters == len(row_clusters):
                         row_clusters = np.append(row_clusters, np.empty(n_row_clusters, np.int64))
-                    row_clusters[n_row_clusters] = owner[j]
+                    row_clusters[n_row_clusters] = core_clusters[j]
                     n_row_clusters += 1
         for k in range(n_row_clusters):
             if n < len(rows):

@@ -145,11 +145,11 @@ def test_rows_are_in_one_box_and_near_others(seed):
     n, p = int(rng.integers(1, 300)), int(rng.integers(1, 4))
     X, margin = rng.integers(-9, 9, (n, p)).astype(float), float(rng.integers(0, 4))
     tree = grow_boxes(X, 20, 2.0)
-    low, high = tree.faces(p)
+    low, high = tree.bounds(p)
     inside = ((X[:, None] >= low) & (X[:, None] < high)).all(axis=2)
     assert (inside.sum(axis=1) == 1).all()
     near = ((X[:, None] >= low - margin) & (X[:, None] < high + margin)).all(axis=2)
-    places, boxes = tree.share(X, margin)
+    places, boxes = tree.boxes_of_rows(X, margin)
     found = np.zeros_like(near)
     found[places, boxes] = True
     assert len(places) == near.sum()

@@ -446,7 +446,7 @@ def test_rows_are_measured_as_their_bubbles():
         falls=np.array([np.inf]),
         ends=one,
         core=core,
-        scales=bubble.shares(4),
+        scales=bubble.extent_fractions(4),
         births=np.array([1 / 3, np.inf]),
         deaths=np.array([1 / 2, 0.0]),
     )
@@ -794,7 +794,7 @@ def test_labels_that_outlive_their_folder_say_so():
     del model, scores
     for copy in copies:
         with pytest.raises(
-            StoreError, match=r"The process of the fit removes it .* keep one of them"
+            StoreError, match=r"The process of the fit removes it .* keep a reference to one"
         ):
             copy.compute()
 
@@ -881,7 +881,7 @@ def test_one_box_that_no_task_holds(monkeypatch):
     ):
         DBSCAN(100.0).fit(X)
     # Too many by any draw: said before rows are written.
-    monkeypatch.setattr(dbscan, "SHARE_OUT", None)
+    monkeypatch.setattr(dbscan, "SORT_ROWS", None)
     monkeypatch.setattr(dbscan, "_MOST_BYTES", 300 * 150)
     with pytest.raises(ValueError, match=r"got 388 of 500 rows. Lower eps"):
         DBSCAN(100.0).fit(X)

@@ -61,7 +61,7 @@ from daskclust.core.reduction.row_views import BATCH, Request, Transformed
 from daskclust.core.reduction.survey import PARTIAL_SURVEY
 from daskclust.core.storage.shuffle_files import GroupedRows, TemporaryFolder
 from daskclust.density.cells import grow_boxes
-from daskclust.density.dbscan import SHARE_OUT, Sharing
+from daskclust.density.dbscan import SORT_ROWS, SortRequest
 from daskclust.explain.profile_kernels import choose_bins
 from daskclust.explain.profile_reductions import (
     LABEL_HISTOGRAMS,
@@ -148,7 +148,7 @@ def leaf_states(rng, x):
     return [LeafQuery(tree, n_probe) for n_probe in (1, 2, None)], everything
 
 
-@law(SHARE_OUT)
+@law(SORT_ROWS)
 def sharing_states(rng, x):
     folder = TemporaryFolder.beside(None)
     record = np.dtype([("row", "i8"), ("x", x.dtype.str, (x.shape[1],))])
@@ -160,7 +160,7 @@ def sharing_states(rng, x):
         # Rows are counted, independent of their weights.
         return found.shape
 
-    return [Sharing(tree, 0.5, store)], boxes
+    return [SortRequest(tree, 0.5, store)], boxes
 
 
 @law(FARTHEST)
