@@ -20,7 +20,7 @@ from daskclust.mixture.reductions import EXPECTATION, MixtureStack
 MIN_VARIANCE = 1e-9
 #: Minimum eigenvalue of a full covariance, for features scaled by their standard deviation.
 MIN_EIGENVALUE = 1e-12
-#: Mass added to each component, as in scikit-learn.
+#: Mass added to each component to prevent division by 0, as in scikit-learn.
 _TINY = 10 * np.finfo(np.float64).eps
 
 
@@ -65,11 +65,11 @@ class EMState:
 
 @dataclass(frozen=True)
 class Floor:
-    """Lower bound that keeps covariances invertible.
+    """Function that keeps covariances invertible.
 
-    ``reg_covar`` is added to every variance.  After that, variances are at least the fraction
+    It adds ``reg_covar`` to every variance.  Then it raises small variances to the fraction
     ``min_fraction`` of ``variance`` (p,), the variances of the columns (1 for a constant column).
-    None is ``MIN_VARIANCE`` or ``MIN_EIGENVALUE``.
+    The default fraction is ``MIN_VARIANCE``, or ``MIN_EIGENVALUE`` for full covariances.
     """
 
     reg_covar: float
@@ -81,83 +81,84 @@ class Floor:
         return cls(float(reg_covar), np.where(variance > 0, variance, 1.0), min_fraction)
 
     def __call__(self, covariances: Floats, diagonal: bool) -> Floats:
-        """Return regularized covariances that are not singular."""
         min_fraction = MIN_VARIANCE if diagonal else MIN_EIGENVALUE
         min_fraction = min_fraction if self.min_fraction is None else self.min_fraction
         if diagonal:
-            raised = covariances + self.reg_covar
-            return np.maximum(raised, min_fraction * self.variance, out=raised)
+            regularized = covariances + self.reg_covar
+            return np.maximum(regularized, min_fraction * self.variance, out=regularized)
         p = len(self.variance)
         scale = np.sqrt(self.variance)
-        raised = covariances.copy()
-        raised.reshape(-1, p * p)[:, :: p + 1] += self.reg_covar
-        matrices = raised.reshape(-1, p, p)
+        regularized = covariances.copy()
+        regularized.reshape(-1, p * p)[:, :: p + 1] += self.reg_covar
+        matrices = regularized.reshape(-1, p, p)
         scaled = matrices / np.outer(scale, scale)
         scaled = (scaled + scaled.transpose(0, 2, 1)) / 2
         for index, matrix in enumerate(scaled):
             values, vectors = np.linalg.eigh(matrix)
             if values[0] < min_fraction:
-                lifted = (vectors * np.maximum(values, min_fraction)) @ vectors.T
-                matrices[index] = lifted * np.outer(scale, scale)
-        return raised
+                repaired = (vectors * np.maximum(values, min_fraction)) @ vectors.T
+                matrices[index] = repaired * np.outer(scale, scale)
+        return regularized
 
 
 def maximize(sums: Floats, mixtures: Mixtures, shift: Floats, floor: Floor) -> Mixtures:
     """Compute the new parameters from the sums of one pass (M-step).
 
     This is the M-step of Algorithm 1 of the PCKID paper, with deviations from the new means.  A
-    component without mass keeps its mean and covariance, and its weight becomes 0.  The sums must
-    be computed with ``mixtures`` (see :class:`MixtureSums`).
+    component without mass keeps its mean and covariance, and its weight becomes 0.  The sums (see
+    :class:`MixtureSums`) must come from a pass with ``mixtures``.
     """
     p = mixtures.means.shape[1]
     mass = sums[:, 0]
-    # As in scikit-learn, to prevent division by 0.
     n = mass + _TINY
     if mixtures.diagonal:
         means, covariances = np.empty((2, *mixtures.means.shape))
         move_diagonal(sums, n, mixtures.means, mixtures.covariances, shift, (means, covariances))
     else:
-        gap = sums[:, 1 : p + 1] / n[:, None]
+        delta = sums[:, 1 : p + 1] / n[:, None]
         second = sums[:, p + 1 :].reshape(-1, p, p) / n[:, None, None]
-        covariances = second - gap[:, :, None] * gap[:, None, :]
-        means = mixtures.means + gap
-    dead = np.flatnonzero(~(mass > 0))
-    means[dead], covariances[dead] = mixtures.means[dead], mixtures.covariances[dead]
+        covariances = second - delta[:, :, None] * delta[:, None, :]
+        means = mixtures.means + delta
+    massless = np.flatnonzero(~(mass > 0))
+    means[massless], covariances[massless] = (
+        mixtures.means[massless],
+        mixtures.covariances[massless],
+    )
     covariances = floor(covariances, mixtures.diagonal)
-    covariances[dead] = mixtures.covariances[dead]
-    return Mixtures(_shares_of(mass, mixtures.sizes), means, covariances, mixtures.sizes)
+    covariances[massless] = mixtures.covariances[massless]
+    return Mixtures(_normalized_weights(mass, mixtures.sizes), means, covariances, mixtures.sizes)
 
 
-def _shares_of(mass: Floats, sizes: tuple[int, ...]) -> Floats:
+def _normalized_weights(mass: Floats, sizes: tuple[int, ...]) -> Floats:
     """Return the weights of the components of each model."""
     starts = np.cumsum((0, *sizes))[:-1]
     mass = np.where(mass > 0, mass + _TINY, 0.0)
     return np.asarray(mass / np.repeat(np.add.reduceat(mass, starts), sizes))
 
 
-def maximize_start(
+def maximize_initial(
     sums: Floats, centers: Floats, mean: Floats, floor: Floor, *, full: bool
 ) -> Mixtures:
     """Compute the initial parameters of one model from the sums of `accumulate_start`.
 
     Means and variances are computed from observed values.  In products of two features, the center
-    replaces missing values, so that the matrix is positive definite.  If a component has no values
-    of a column, it gets the mean and variance of the column.  Deviations were computed from
-    ``centers`` (from the mean for diagonal covariances).
+    replaces missing values, so that the matrix is positive definite.  A component without values
+    in a column gets the mean and variance of the column.  The sums are of deviations from
+    ``centers``, or from the mean for diagonal covariances.
     """
     p = len(mean)
     mass = sums[:, 0]
     squares, firsts, n_observed = np.split(sums[:, 1 : 3 * p + 1], 3, axis=1)
     observed = n_observed > 0
     divisor = np.where(observed, n_observed, 1.0)
-    gap = firsts / divisor
-    means = np.where(observed, centers + gap, mean)
-    variances = np.where(observed, squares / divisor - gap**2, floor.variance)
+    delta = firsts / divisor
+    means = np.where(observed, centers + delta, mean)
+    variances = np.where(observed, squares / divisor - delta**2, floor.variance)
     if full:
         n = np.where(mass > 0, mass, 1.0)[:, None]
-        drift = firsts / n
+        mean_shift = firsts / n
         covariances = sums[:, 3 * p + 1 :].reshape(-1, p, p) / n[..., None]
-        covariances -= drift[:, :, None] * drift[:, None, :]
+        covariances -= mean_shift[:, :, None] * mean_shift[:, None, :]
         diagonal = np.arange(p)
         covariances[:, diagonal, diagonal] = np.maximum(
             covariances[:, diagonal, diagonal], variances
@@ -165,7 +166,7 @@ def maximize_start(
     else:
         covariances = variances
     covariances = floor(covariances, not full)
-    return Mixtures(_shares_of(mass, (len(mass),)), means, covariances, (len(mass),))
+    return Mixtures(_normalized_weights(mass, (len(mass),)), means, covariances, (len(mass),))
 
 
 @dataclass(frozen=True)
@@ -173,7 +174,7 @@ class EMProblem(DataAlone):
     """EM for several restarts, which share all passes.
 
     A restart has converged when its mean log-likelihood changes by less than ``tolerance``.
-    ``warm`` contains the parameters of the last fit if they initialize this fit, else nothing.
+    ``warm`` contains the parameters of the last fit if they initialize this fit, else it is empty.
     """
 
     kind: ClassVar[type[EMState]] = EMState

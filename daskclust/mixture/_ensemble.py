@@ -15,18 +15,19 @@ from daskclust.core.engine.checkpoint import saved_stage, saves_stages
 from daskclust.core.estimator.fit_loop import DataAlone, Step
 from daskclust.core.kernels.blas import one_blas_thread
 from daskclust.core.kernels.nearest.assign import nearest
-from daskclust.mixture._em import Floor, maximize, maximize_start
+from daskclust.mixture._em import Floor, maximize, maximize_initial
 from daskclust.mixture.densities import Mixtures, stack_models
-from daskclust.mixture.expectation import RepeatedRows, accumulate_start, features
+from daskclust.mixture.expectation import RepeatedRows, accumulate_initial, features
 from daskclust.mixture.reductions import GRAM, GRAM_STORED, GramRequest
 
-#: Number of batches of members, each saved to the checkpoint; minimum members per batch.
-_BATCHES, _LEAST_BATCH = 10, 4
+#: Number of batches of members, and minimum number of members per batch.  A checkpoint is written
+#: after each batch.
+_BATCHES, _MIN_BATCH = 10, 4
 
 
 @dataclass(frozen=True)
 class Pool:
-    """Rows that train the members.  For the initialization, `mean` replaces missing values."""
+    """Rows that train the members.  The initialization replaces missing values by `mean`."""
 
     x: Array
     mean: Floats
@@ -44,7 +45,7 @@ class Member(NamedTuple):
 
 
 def draw_pool(rows: Rows, count: int, seed: int, mean: Floats, floor: Floor) -> Pool:
-    """Draw rows by row number, so that they do not depend on chunks; return those with values."""
+    """Draw rows by row number, and drop rows without any value."""
     if count >= rows.n_rows:
         numbers = np.arange(rows.n_rows)
     else:
@@ -64,11 +65,11 @@ def train_member(pool: Pool, member: Member) -> Mixtures:
     filled = np.where(np.isnan(x), pool.mean.astype(x.dtype), x)
     centers = filled[rng.choice(len(x), member.size, replace=False)].astype(np.float64)
     labels = nearest(filled, centers)[0]
-    shares = (labels == np.arange(member.size)[:, None]).astype(np.float64)
-    high, low = accumulate_start(filled, shares, centers, pool.mean, full=member.full)
+    resp = (labels == np.arange(member.size)[:, None]).astype(np.float64)
+    high, low = accumulate_initial(filled, resp, centers, pool.mean, full=member.full)
     origin = centers if member.full else np.broadcast_to(pool.mean, centers.shape)
-    mixtures = maximize_start(high + low, origin, pool.mean, pool.floor, full=member.full)
-    # One context for all iterations, because many are short.
+    mixtures = maximize_initial(high + low, origin, pool.mean, pool.floor, full=member.full)
+    # One context for all iterations, because entering it takes longer than a short iteration.
     with one_blas_thread():
         rows = RepeatedRows(x, pool.mean)
         for _ in range(member.em_iter):
@@ -86,58 +87,59 @@ class _Trained:
 
 
 def train_members(X: Any, rows: Rows, pool: Pool, members: list[Member]) -> Mixtures:
-    """Train each member in a task on the workers that hold X; return them as one stack.
+    """Train each member in a task on the workers that hold X; return all members.
 
-    With a checkpoint, members are trained and saved in a few batches, and an interrupted fit trains
-    only the missing batches.
+    With a checkpoint, members are saved in a few batches, and a fit that resumes trains only the
+    missing batches.
     """
     size = len(members)
     if saves_stages():
-        size = max(_LEAST_BATCH, -(-len(members) // _BATCHES))
+        size = max(_MIN_BATCH, -(-len(members) // _BATCHES))
     trained = []
     for first in range(0, len(members), size):
         batch = members[first : first + size]
 
-        def make(batch: list[Member] = batch) -> _Trained:
+        def train_batch(batch: list[Member] = batch) -> _Trained:
             stack = stack_models(map_independent(X, "member", train_member, pool, batch))
             return _Trained(**stack.arrays)
 
         d = sum(member.size for member in batch)
-        parameters = saved_stage(f"members from {first}", _Trained, make, d=d, p=rows.n_features)
+        parameters = saved_stage(
+            f"members from {first}", _Trained, train_batch, d=d, p=rows.n_features
+        )
         trained.append(Mixtures(**vars(parameters), sizes=tuple(member.size for member in batch)))
     return stack_models(trained)
 
 
 SOLVERS = ("auto", "gram", "kernel", "randomized")
-#: Number of columns of the basis in addition to the eigenvectors.
+#: Number of columns of the basis beyond the number of eigenvectors.
 OVERSAMPLING = 10
 #: Maximum number of features for the Gram matrix, and of rows for the kernel matrix.
 _MOST_FEATURES, _MOST_ROWS = 1000, 3000
 #: Maximum bytes of features stored between passes.
 _MAX_STORED = 2**31
-#: Sine of the estimated remaining rotation of the leading eigenvectors below which power iterations
-#: end.
-_TURN = 1e-3
+#: Power iterations end when the sine of the estimated remaining rotation of the leading
+#: eigenvectors is below this number.
+_MAX_ROTATION = 1e-3
 #: For the initial basis: maximum number of rows of the pool, maximum number of power iterations,
-#: and sine of the remaining rotation below which they end.  The effect of the other rows is larger.
-_POOL_ROWS, _ON_POOL, _TURN_ON_POOL = 2**15, 30, 1e-4
+#: and the sine at which they end.  The rows outside the pool have a larger effect.
+_POOL_ROWS, _POOL_ITERATIONS, _MAX_POOL_ROTATION = 2**15, 30, 1e-4
 #: Minimum eigenvalue as a fraction of the largest one, by bytes of the type.  Smaller eigenvalues
 #: are noise.
 _MIN_EIGENVALUE = {4: 1e-7, 8: 1e-13}
-#: Factor that makes power iterations more expensive when a solver is chosen, because they are not
-#: exact.
-_EXACT = 60.0
+#: Factor on the estimated work of power iterations, so that an exact solver is preferred.
+_INEXACT_FACTOR = 60.0
 #: Work of an exponential and of the rest of a softmax, in multiply-adds.
 _SOFTMAX_WORK = 30.0
 
 
 @dataclass(frozen=True)
 class SpectrumState:
-    """Ensemble and the current eigenvectors of its kernel.
+    """Ensemble, and the current eigenvectors of its kernel.
 
-    ``basis`` (D, l) is orthonormal, and contains the eigenvectors in feature space at the end;
-    ``values`` (l,) are eigenvalues of the kernel matrix, largest first; ``n_iter`` is the number of
-    power iterations so far.
+    ``basis`` (D, l) is orthonormal.  At the end, its columns are the eigenvectors in feature space.
+    ``values`` (l,) are eigenvalues of the kernel matrix, largest first.  ``n_iter`` is the number
+    of completed power iterations.
     """
 
     weights: Annotated[Floats, "f d"]
@@ -150,7 +152,7 @@ class SpectrumState:
 
     def __post_init__(self) -> None:
         if self.sizes.sum() != len(self.weights):
-            # Kernels use the sizes as indices of components.
+            # Kernels compute indices of components from the sizes.
             raise ValueError(f"sizes sum to {self.sizes.sum()}, not {len(self.weights)}")
 
     @property
@@ -161,8 +163,11 @@ class SpectrumState:
 def choose_solver(n: int, d: int, p: int, width: int, n_iter: int, stored: bool) -> str:
     """Choose the solver with the least work.  ``width`` is the number of columns of the basis."""
     posterior_work = n * d * (3.0 * p + _SOFTMAX_WORK)
-    times = 1 if stored else n_iter
-    work = {"randomized": times * posterior_work + _EXACT * 2.0 * n_iter * n * d * width}
+    n_evaluations = 1 if stored else n_iter
+    work = {
+        "randomized": n_evaluations * posterior_work
+        + _INEXACT_FACTOR * 2.0 * n_iter * n * d * width
+    }
     if d <= _MOST_FEATURES:
         work["gram"] = posterior_work + float(n) * d * d + 4.0 * d**3
     if n <= _MOST_ROWS:
@@ -178,10 +183,10 @@ def pool_basis(
     rng = np.random.Generator(np.random.Philox(seed))
     normal = rng.standard_normal((len(mixtures.weights), width))
     basis = np.asarray(qr(normal, mode="economic")[0])
-    for _ in range(_ON_POOL):
+    for _ in range(_POOL_ITERATIONS):
         image = rows.reduce(GRAM, GramRequest(mixtures, shift, basis, dtype))
         basis, _, _, remaining = _power_iteration(basis, image, n_vectors)
-        if remaining <= _TURN_ON_POOL:
+        if remaining <= _MAX_POOL_ROTATION:
             break
     return basis
 
@@ -192,18 +197,23 @@ def _power_iteration(
     """Compute a power iteration from ``image``, the product of the matrix and the basis.
 
     Returns the next basis, the Ritz values of this basis (largest first), the sine of the largest
-    rotation angle of the leading directions, and an estimate of the remaining rotation.  An
-    iteration multiplies the rotation by the ratio of the first eigenvalue beyond the basis (at most
-    the last Ritz value) to the last of the ``n_vectors`` leading eigenvalues.
+    rotation angle of the ``n_vectors`` leading directions, and an estimate of the remaining
+    rotation.  Each iteration reduces the rotation by a factor of at most a / b.  Here a is the last
+    Ritz value, and b is the Ritz value of the last leading direction.
     """
     core = basis.T @ image
-    values, turn = eigh((core + core.T) / 2.0)
-    values, turn = np.maximum(values[::-1], 0.0), turn[:, ::-1]
-    following = qr(image @ turn, mode="economic")[0]
-    lead = basis @ turn[:, :n_vectors]
-    sine = float(np.linalg.norm(lead - following @ (following.T @ lead), 2))
-    last = values[n_vectors - 1]
-    return following, values, sine, sine * float(values[-1] / last) if last > 0 else sine
+    values, rotation = eigh((core + core.T) / 2.0)
+    values, rotation = np.maximum(values[::-1], 0.0), rotation[:, ::-1]
+    next_basis = qr(image @ rotation, mode="economic")[0]
+    leading = basis @ rotation[:, :n_vectors]
+    sine = float(np.linalg.norm(leading - next_basis @ (next_basis.T @ leading), 2))
+    last_value = values[n_vectors - 1]
+    return (
+        next_basis,
+        values,
+        sine,
+        sine * float(values[-1] / last_value) if last_value > 0 else sine,
+    )
 
 
 def _eigenpairs(
@@ -211,28 +221,30 @@ def _eigenpairs(
 ) -> tuple[Floats, Floats]:
     """Return the leading eigenvectors and eigenvalues of a matrix from its product with a basis.
 
-    They are eigenvectors of the Nystrom approximation ``Y (B' Y)^-1 Y'`` (Tropp et al. 2017) with
-    the product Y.  They lie in the span of Y, as after another power iteration, but take no other
-    pass.
+    They are eigenvectors of the Nystrom approximation ``Y (B' Y)^-1 Y'`` (Tropp et al. 2017), where
+    B is the basis and Y the product.  They are as accurate as after another power iteration, which
+    would take another pass.
     """
     core = basis.T @ image
-    values, turn = eigh((core + core.T) / 2.0)
+    values, rotation = eigh((core + core.T) / 2.0)
     used = values > min_ratio * values[-1]
     if used.sum() < count:
-        # There are too few directions.  Arbitrary directions with eigenvalue 0 are added.
-        return basis @ turn[:, ::-1][:, :count], np.maximum(values[::-1][:count], 0.0)
-    vectors, lengths, _ = svd(image @ turn[:, used] / np.sqrt(values[used]), full_matrices=False)
-    return vectors[:, :count], lengths[:count] ** 2
+        # The rank is too low, so some of the directions are arbitrary and have eigenvalue 0.
+        return basis @ rotation[:, ::-1][:, :count], np.maximum(values[::-1][:count], 0.0)
+    vectors, singular_values, _ = svd(
+        image @ rotation[:, used] / np.sqrt(values[used]), full_matrices=False
+    )
+    return vectors[:, :count], singular_values[:count] ** 2
 
 
 def _oriented(basis: Floats) -> Floats:
-    """Flip the signs of vectors whose entry of largest size is negative."""
+    """Flip vectors whose entry of largest absolute value is negative."""
     largest = np.abs(basis).argmax(axis=0)
     return np.asarray(basis * np.where(basis[largest, np.arange(basis.shape[1])] < 0, -1.0, 1.0))
 
 
 def _leading(matrix: Floats, count: int) -> tuple[Floats, Floats]:
-    """Return the leading eigenvectors and their eigenvalues, which are nonnegative."""
+    """Return the leading eigenvectors and eigenvalues of a positive semidefinite matrix."""
     n = len(matrix)
     values, vectors = eigh(matrix, subset_by_index=[max(0, n - count), n - 1])
     return vectors[:, ::-1], np.maximum(values[::-1], 0.0)
@@ -242,8 +254,8 @@ def _leading(matrix: Floats, count: int) -> tuple[Floats, Floats]:
 class Spectrum(DataAlone):
     """Computation of ``n_vectors`` eigenvectors; each :meth:`step` is one iteration.
 
-    ``n_iter``: maximum number of power iterations for ``"randomized"``. ``begin``: function that
-    trains the ensemble. ``kmeans_seed``: seed of the k-means that follows.
+    ``n_iter`` is the maximum number of power iterations for ``"randomized"``.  ``begin`` trains the
+    ensemble.  ``kmeans_seed`` is the seed of the k-means in the embedding.
     """
 
     kind: ClassVar[type[SpectrumState]] = SpectrumState
@@ -275,8 +287,8 @@ class Spectrum(DataAlone):
             basis, values = _leading(matrix, self.n_vectors)
         else:
             basis, values = self._kernel_matrix(state)
-        after = replace(state, basis=_oriented(basis), values=values / n_models, n_iter=1)
-        return self._step(after, 0.0, True)
+        new_state = replace(state, basis=_oriented(basis), values=values / n_models, n_iter=1)
+        return self._step(new_state, 0.0, True)
 
     def _step(self, state: SpectrumState, shift: float, finished: bool) -> Step[SpectrumState]:
         return Step(
@@ -304,16 +316,16 @@ class Spectrum(DataAlone):
         """Run a power iteration in one pass; the last iteration computes the eigenvectors."""
         rows = self.rows
         size = self.dtype.itemsize * len(state.basis)
-        fits = rows.can_keep(size) and size * rows.n_rows <= _MAX_STORED
+        can_store = rows.can_keep(size) and size * rows.n_rows <= _MAX_STORED
         image = rows.reduce(
-            GRAM_STORED if fits else GRAM, self._request(state, state.basis), self._carry
+            GRAM_STORED if can_store else GRAM, self._request(state, state.basis), self._carry
         )
         basis, values, sine, remaining = _power_iteration(state.basis, image, self.n_vectors)
-        finished = remaining <= _TURN or state.n_iter + 1 == self.n_iter
+        finished = remaining <= _MAX_ROTATION or state.n_iter + 1 == self.n_iter
         if finished:
             self._carry = Carry()
             min_ratio = _MIN_EIGENVALUE[self.dtype.itemsize]
             basis, values = _eigenpairs(state.basis, image, self.n_vectors, min_ratio)
             basis = _oriented(basis)
-        after = replace(state, basis=basis, values=values / n_models, n_iter=state.n_iter + 1)
-        return self._step(after, sine, finished)
+        new_state = replace(state, basis=basis, values=values / n_models, n_iter=state.n_iter + 1)
+        return self._step(new_state, sine, finished)

@@ -1,10 +1,10 @@
 """Models of Gaussian mixtures, and densities of rows with missing values.
 
-Several models are evaluated together: restarts of a fit, or members of an ensemble.  A row without
-any value has the weights as its posteriors, and likelihood 1.
+Several models are evaluated together: restarts of a fit, or members of an ensemble.  For a row
+without any value, the posteriors are the weights, and the likelihood is 1.
 
-Vector instructions process several rows at once, so they are fast for models of few components,
-too.  The compiler has no vectorized exponential function, so this module defines one.
+Vector instructions process several rows at once, which is fast also for models of few components.
+The compiler has no vectorized exponential function, so this module defines one.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from daskclust.core.kernels.compiling import compiled
 #: Number of rows that are processed together.  With 30 components they fit the first-level cache.
 _LANES = 128
 
-# exp(x) = 2^k exp(r).  Adding `_MAGIC` rounds x / ln 2 to an integer k, which is then stored in
-# the low bits of the sum.  (float64: 52 bits of mantissa; float32: 23.)
+# exp(x) = 2^k exp(r).  Adding `_MAGIC` to x / ln 2 rounds it to the integer k: the low bits of the
+# mantissa of the sum are k.
 _MAGIC64, _MAGIC32 = np.float64(6755399441055744.0), np.float32(12582912.0)
 _LOG2E, _LOG2E32 = 1.4426950408889634, np.float32(1.4426950408889634)
 _LN2_HIGH64, _LN2_LOW64 = np.float64(0.693145751953125), np.float64(1.4286068203094172e-06)
 _LN2_HIGH32, _LN2_LOW32 = np.float32(0.693359375), np.float32(-2.12194440e-4)
-#: Minimum argument: for smaller arguments the result would be denormal, and is 0.
+#: Minimum argument of the exponential: the result is 0 for smaller arguments, not denormal.
 _LEAST64, _LEAST32 = np.float64(-708.0), np.float32(-87.0)
 _ONE = np.float32(1.0)
 
@@ -80,16 +80,16 @@ def _exp32(x: Any) -> Any:
     return np.float32(e * bits.view(np.float32)) if x >= _LEAST32 else np.float32(0.0)
 
 
-# Reassociation is off: the compiler must not cancel the magic numbers.
+# No reassociation is allowed: the compiler would cancel the magic numbers.
 @overload(_exp, inline="always")
 def _exp_of(x: Any) -> Any:
     return _exp32 if x == types.float32 else _exp64
 
 
-# Each function has one short loop: the compiler vectorizes a loop only if arrays do not overlap,
-# and checks this at run time only for a few arrays.
+# The loops are separate functions of a few arrays: the compiler vectorizes a loop only if it can
+# check at run time that its arrays do not overlap.
 @compiled(error_model="numpy", fastmath={"contract"})
-def _raise_top(row, bias, top):
+def _add_bias(row, bias, top):
     for c in range(row.size):
         v = row[c] + bias
         row[c] = v
@@ -119,7 +119,7 @@ def _softmax(scores, bias, bounds, top, norm, out):
         for m in range(len(bounds) - 1):
             highest, total = top[m, first:last], norm[m, first:last]
             for d in range(bounds[m], bounds[m + 1]):
-                _raise_top(scores[d, first:last], bias[d], highest)
+                _add_bias(scores[d, first:last], bias[d], highest)
             for d in range(bounds[m], bounds[m + 1]):
                 _add_exponentials(scores[d, first:last], highest, total, out[d, first:last])
             for d in range(bounds[m], bounds[m + 1]):
@@ -135,12 +135,12 @@ def softmax(
     """Convert log-densities to posteriors, separately for each model.
 
     The log-weights ``bias`` (D,) are added to ``scores`` (D, n), which are overwritten.  A
-    component with a bias of minus infinity has posterior 0, and each model needs another component.
-    ``bounds`` (m + 1,) is the index of the first component of each model, and D.
+    component with a bias of minus infinity has posterior 0.  Each model must have a component with
+    a finite bias.  ``bounds`` (m + 1,) is the index of the first component of each model, and D.
 
     Returns posteriors (D, n), the largest log-density ``top`` (m, n) of each row for each model,
-    and ``norm`` (m, n).  The log-likelihood is ``top + log(norm)``.  ``out`` receives the results.
-    It must not overlap ``scores``: the loops would not be vectorized.
+    and ``norm`` (m, n).  The log-likelihood is ``top + log(norm)``.  The results are written to
+    ``out``, which must not overlap ``scores``.
     """
     shape = len(bounds) - 1, scores.shape[1]
     if out is None:
@@ -151,8 +151,8 @@ def softmax(
     return posteriors, top, norm
 
 
-#: Maximum and minimum number of rows of a tile, and its number of values: it fits the second-level
-#: cache.
+#: Maximum and minimum number of rows of a tile, and its maximum number of values.  A tile fits the
+#: second-level cache.
 _TILE, _LEAST_TILE, _TILE_VALUES = 1024, 128, 2**17
 #: Number of components processed together.
 _COMPONENTS = 512
@@ -217,7 +217,7 @@ def deviations(x, shift, out):
 
 
 @compiled(counted=False, error_model="numpy")
-def _make_forms(means, variances, shift, logs, out):
+def _fill_coefficients(means, variances, shift, logs, out):
     """Fill ``out`` with [-1/2v, m/v, -(m^2/v + log 2 pi v)/2]: m is the mean minus the shift."""
     d, p = means.shape
     for k in range(d):
@@ -229,7 +229,7 @@ def _make_forms(means, variances, shift, logs, out):
 
 
 def _model_groups(bounds: Ints) -> list[tuple[int, int]]:
-    """Split the models into runs (first, last) of about ``_COMPONENTS`` components."""
+    """Split the models into ranges ``first:last`` of about ``_COMPONENTS`` components."""
     if bounds[-1] <= _COMPONENTS:
         return [(0, len(bounds) - 1)]
     group_of_model = bounds[:-1] // _COMPONENTS
@@ -248,12 +248,12 @@ class Diagonal:
         self.shift = shift
         self.bounds = mixtures.bounds
         self.groups = _model_groups(self.bounds)
-        self.forms = np.empty((d, 3 * self.p))
+        self.coefficients = np.empty((d, 3 * self.p))
         logs = np.log(2 * np.pi * mixtures.covariances)
-        _make_forms(mixtures.means, mixtures.covariances, shift, logs, self.forms)
+        _fill_coefficients(mixtures.means, mixtures.covariances, shift, logs, self.coefficients)
         with np.errstate(divide="ignore"):
             self.bias = np.log(mixtures.weights)
-        self.complete_bias = self.bias + self.forms[:, 2 * self.p :].sum(axis=1)
+        self.complete_bias = self.bias + self.coefficients[:, 2 * self.p :].sum(axis=1)
         self.scratch = Scratch()
 
     def features(self, x: Array) -> tuple[Floats, bool]:
@@ -270,11 +270,11 @@ class Diagonal:
         m = len(self.bounds) - 1
         out = self.scratch("posteriors", (len(bias), n), dtype)
         top, norm = self.scratch("top", (m, n)), self.scratch("norm", (m, n), dtype)
-        # A few models at a time, so that the scores fit the second-level cache.
+        # The scores of a few models fit the second-level cache.
         for first, last in self.groups:
             components = slice(self.bounds[first], self.bounds[last])
             scores = self.scratch("scores", (components.stop - components.start, n))
-            np.matmul(self.forms[components, :width], features.T, out=scores)
+            np.matmul(self.coefficients[components, :width], features.T, out=scores)
             bounds = self.bounds[first : last + 1] - self.bounds[first]
             softmax(
                 scores,
@@ -315,9 +315,9 @@ class Full:
     ) -> tuple[Array, Floats, Array]:
         d, n, m = len(self.means), len(x), len(self.bounds) - 1
         scores = self.scratch("scores", (d, n))
-        gap, white = self.scratch("gap", x.shape), self.scratch("white", x.shape)
+        deviation, white = self.scratch("deviation", x.shape), self.scratch("white", x.shape)
         for k, (mean, factor) in enumerate(zip(self.means, self.factors, strict=True)):
-            np.matmul(np.subtract(x, mean, out=gap), factor, out=white)
+            np.matmul(np.subtract(x, mean, out=deviation), factor, out=white)
             np.einsum("ij,ij->i", white, white, out=scores[k])
         scores *= -0.5
         out = self.scratch("posteriors", (d, n), dtype)
@@ -330,8 +330,8 @@ def incomplete_rows(x: Array) -> Bools:
 
 
 def tile_rows(n_components: int, n_features: int) -> int:
-    room = _TILE_VALUES // max(n_components, 3 * n_features)
-    return max(_LEAST_TILE, min(_TILE, room))
+    n_rows = _TILE_VALUES // max(n_components, 3 * n_features)
+    return max(_LEAST_TILE, min(_TILE, n_rows))
 
 
 def cut_tiles(segments: Ints, size: int) -> list[tuple[int, int, bool]]:

@@ -1,9 +1,10 @@
 """E-step of Gaussian mixtures: sums, posteriors, imputed values, and features of rows.
 
-With full covariances, rows are grouped by pattern of missing values.  The rows of a pattern share
-one factorization of each component's covariance, restricted to the observed values.
+With full covariances, rows are grouped by pattern of missing values.  Each covariance, restricted
+to the observed features, is factorized once per pattern.
 
-The features of a row are its posteriors for all components of all models.
+``resp`` are posteriors, also called responsibilities, with a row per component.  The features of a
+row are its posteriors for all components of all models.
 """
 
 from __future__ import annotations
@@ -49,14 +50,14 @@ class Patterns(NamedTuple):
 class Conditioned(NamedTuple):
     """Result of :func:`condition_rows` for sorted rows.
 
-    ``shares`` (D, n): posteriors. ``sums`` and ``likelihood`` (m + 1,): as in
-    :class:`MixtureSums`. ``filled`` (n, p): rows with missing values replaced by their conditional
-    means, for a single model only.
+    ``sums`` and ``likelihood`` (m + 1,) are as in :class:`MixtureSums`.  ``resp`` (D, n) are
+    posteriors.  ``filled`` (n, p) are the rows, with conditional means for missing values; it is
+    valid only for a single model.
     """
 
     sums: Floats
     likelihood: Floats
-    shares: Floats
+    resp: Floats
     rows_likelihood: Floats
     filled: Floats
     order: NDArray[np.intp]
@@ -74,11 +75,11 @@ class _Components(NamedTuple):
 def group_patterns(x: Array, weight: Floats | None) -> Patterns:
     """Sort rows by pattern of missing values, without changing the order of rows of a pattern."""
     missing = np.packbits(np.isnan(x), axis=1)
-    # The bits of a row are viewed as one value, so that patterns of any length can be compared.
+    # View the bits of a row as one value, to compare patterns of any length.
     keys = np.ascontiguousarray(missing).view(np.dtype((np.void, missing.shape[1]))).ravel()
     patterns, pattern_of_row = np.unique(keys, return_inverse=True)
     order = np.argsort(pattern_of_row, kind="stable")
-    # Patterns are ordered by their first row, which does not depend on blocks.
+    # Order patterns by their first row.
     counts = np.bincount(pattern_of_row, minlength=len(patterns))
     firsts = order[np.cumsum(counts) - counts]
     rank = np.empty(len(patterns), np.intp)
@@ -90,45 +91,45 @@ def group_patterns(x: Array, weight: Floats | None) -> Patterns:
 
 
 @compiled(error_model="numpy", fastmath={"contract"})
-def _factorize(covariance, observed, missing, upper, tied):
+def _factorize(covariance, observed, missing, upper, cross):
     """Factorize the covariance of the observed values; return half its log-determinant.
 
-    ``observed`` and ``missing`` are the observed and missing features.  ``upper`` receives U with
-    U^T U = covariance[observed, observed], and ``tied`` receives U^-T covariance[observed,
+    ``observed`` and ``missing`` are the observed and missing features.  The results are ``upper``,
+    U with U^T U = covariance[observed, observed], and ``cross``, U^-T covariance[observed,
     missing].
     """
     q, m = len(observed), len(missing)
-    half = 0.0
+    half_log_det = 0.0
     for a in range(q):
         for b in range(a, q):
             upper[a, b] = covariance[observed[a], observed[b]]
         for b in range(m):
-            tied[a, b] = covariance[observed[a], missing[b]]
+            cross[a, b] = covariance[observed[a], missing[b]]
     for a in range(q):
         # Four rows at once, so that a value is loaded and stored once for all of them.
-        fours = a // 4 * 4
-        for r in range(0, fours, 4):
+        n_unrolled = a // 4 * 4
+        for r in range(0, n_unrolled, 4):
             f, g, h, i = upper[r, a], upper[r + 1, a], upper[r + 2, a], upper[r + 3, a]
             for b in range(a, q):
                 v = upper[a, b] - f * upper[r, b] - g * upper[r + 1, b]
                 upper[a, b] = v - h * upper[r + 2, b] - i * upper[r + 3, b]
             for b in range(m):
-                v = tied[a, b] - f * tied[r, b] - g * tied[r + 1, b]
-                tied[a, b] = v - h * tied[r + 2, b] - i * tied[r + 3, b]
-        for r in range(fours, a):
+                v = cross[a, b] - f * cross[r, b] - g * cross[r + 1, b]
+                cross[a, b] = v - h * cross[r + 2, b] - i * cross[r + 3, b]
+        for r in range(n_unrolled, a):
             f = upper[r, a]
             for b in range(a, q):
                 upper[a, b] -= f * upper[r, b]
             for b in range(m):
-                tied[a, b] -= f * tied[r, b]
+                cross[a, b] -= f * cross[r, b]
         pivot = np.sqrt(upper[a, a])
-        half += np.log(pivot)
+        half_log_det += np.log(pivot)
         inverse = 1.0 / pivot
         for b in range(a, q):
             upper[a, b] *= inverse
         for b in range(m):
-            tied[a, b] *= inverse
-    return half
+            cross[a, b] *= inverse
+    return half_log_det
 
 
 @compiled(error_model="numpy", fastmath={"contract"})
@@ -152,83 +153,82 @@ def _condition(rows, components, out):
     """Fill ``out``, whose sums and likelihood must be 0; see :func:`condition_rows`."""
     x, weight, _, starts = rows
     log_weights, means, covariances, bounds = components
-    sums, likelihood, shares, rows_likelihood, filled, _ = out
+    sums, likelihood, resp, rows_likelihood, filled, _ = out
     p = x.shape[1]
     d = len(means)
-    upper, tied, white = np.empty((d, p, p)), np.empty((d, p, p)), np.empty((d, p))
-    half, mass, gap, tie = np.empty(d), np.empty(d), np.empty(p), np.empty(p)
-    spread = np.empty((p, p))
+    upper, cross, white = np.empty((d, p, p)), np.empty((d, p, p)), np.empty((d, p))
+    half_log_det, mass, deviation, expected = np.empty(d), np.empty(d), np.empty(p), np.empty(p)
+    conditional = np.empty((p, p))
     for g in range(len(starts) - 1):
         is_observed = x[starts[g]] == x[starts[g]]
         observed, missing = np.flatnonzero(is_observed), np.flatnonzero(~is_observed)
         q, m = len(observed), len(missing)
         for k in range(d):
-            half[k] = _factorize(covariances[k], observed, missing, upper[k], tied[k])
+            half_log_det[k] = _factorize(covariances[k], observed, missing, upper[k], cross[k])
             mass[k] = 0.0
         for i in range(starts[g], starts[g + 1]):
             for k in range(d):
                 length = _whiten(x[i], means[k], observed, upper[k], white[k])
-                shares[k, i] = log_weights[k] - half[k] - 0.5 * (q * _LOG_2PI + length)
+                resp[k, i] = log_weights[k] - half_log_det[k] - 0.5 * (q * _LOG_2PI + length)
             likelihood[-1] += weight[i]
             for model in range(len(bounds) - 1):
                 first, last = bounds[model], bounds[model + 1]
                 top = -np.inf
                 for k in range(first, last):
-                    top = max(top, shares[k, i])
+                    top = max(top, resp[k, i])
                 norm = 0.0
                 for k in range(first, last):
-                    shares[k, i] = np.exp(shares[k, i] - top)
-                    norm += shares[k, i]
+                    resp[k, i] = np.exp(resp[k, i] - top)
+                    norm += resp[k, i]
                 for k in range(first, last):
-                    shares[k, i] /= norm
+                    resp[k, i] /= norm
                 rows_likelihood[model, i] = top + np.log(norm)
                 likelihood[model] += weight[i] * rows_likelihood[model, i]
             for j in range(p):
                 filled[i, j] = x[i, j] if is_observed[j] else 0.0
             for k in range(d):
-                share = shares[k, i]
-                if share == 0.0:
+                posterior = resp[k, i]
+                if posterior == 0.0:
                     continue
                 for a in range(q):
-                    gap[observed[a]] = x[i, observed[a]] - means[k, observed[a]]
-                tie[:m] = 0.0
-                # Here and below, inner loops run along contiguous memory.
+                    deviation[observed[a]] = x[i, observed[a]] - means[k, observed[a]]
+                expected[:m] = 0.0
                 for a in range(q):
                     v = white[k, a]
                     for b in range(m):
-                        tie[b] += tied[k, a, b] * v
+                        expected[b] += cross[k, a, b] * v
                 for b in range(m):
-                    gap[missing[b]] = tie[b]
-                    filled[i, missing[b]] += share * (means[k, missing[b]] + tie[b])
-                w = weight[i] * share
+                    deviation[missing[b]] = expected[b]
+                    filled[i, missing[b]] += posterior * (means[k, missing[b]] + expected[b])
+                w = weight[i] * posterior
                 mass[k] += w
                 sums[k, 0] += w
                 for a in range(p):
-                    wa = w * gap[a]
+                    wa = w * deviation[a]
                     sums[k, 1 + a] += wa
                     offset = 1 + p + a * p
                     for b in range(p):
-                        sums[k, offset + b] += wa * gap[b]
+                        sums[k, offset + b] += wa * deviation[b]
         for k in range(d):
             # Add the conditional covariance of the missing values.
             for a in range(m):
                 for b in range(m):
-                    spread[a, b] = covariances[k, missing[a], missing[b]]
+                    conditional[a, b] = covariances[k, missing[a], missing[b]]
             for r in range(q):
                 for a in range(m):
-                    v = tied[k, r, a]
+                    v = cross[k, r, a]
                     for b in range(m):
-                        spread[a, b] -= v * tied[k, r, b]
+                        conditional[a, b] -= v * cross[k, r, b]
             for a in range(m):
                 for b in range(m):
-                    sums[k, 1 + p + missing[a] * p + missing[b]] += mass[k] * spread[a, b]
+                    sums[k, 1 + p + missing[a] * p + missing[b]] += mass[k] * conditional[a, b]
 
 
 def condition_rows(rows: Patterns, mixtures: Mixtures) -> Conditioned:
     """Condition missing values on observed values (Ghahramani & Jordan, NIPS 1994, Eq. 4-7).
 
-    There is one factorization per pattern and component.  Then the time is O(p^2) per row and
-    component.  Memory is O(D (n + p^2)).
+    Time: O(p^3) per pattern and component, then O(p^2) per row and component.  Memory:
+    O(D (n + p^2)).
     """
     n, p = rows.x.shape
     d, m = len(mixtures.means), len(mixtures.sizes)
@@ -276,7 +276,7 @@ def accumulate_mixtures(
     shift: Floats,
     segments: Ints | None = None,
 ) -> MixtureSums:
-    """Return the sums of a block for an EM iteration.  Only sums of segments are compensated."""
+    """Return the sums of a block for an EM iteration: compensated sums of plain segment sums."""
     n = len(x)
     segments = np.array([n]) if segments is None else segments
     d = len(mixtures.means)
@@ -287,7 +287,7 @@ def accumulate_mixtures(
         np.zeros(likelihood.shape[1]),
     )
     density: Diagonal | Full = Diagonal(mixtures, shift) if mixtures.diagonal else Full(mixtures)
-    # With full covariances, rows with missing values are processed last.
+    # With full covariances, rows with missing values are processed after the tiles.
     incomplete = np.zeros(n, bool) if mixtures.diagonal else incomplete_rows(x)
     any_incomplete = bool(incomplete.any())
     with one_blas_thread():
@@ -298,13 +298,13 @@ def accumulate_mixtures(
                 rows, w = rows[complete_rows], None if w is None else w[complete_rows]
             if len(rows):
                 values, complete = density.features(rows)
-                shares, top, norm = density.posteriors(values, complete)
+                resp, top, norm = density.posteriors(values, complete)
                 _weighted_likelihood(top, norm, w, segment_likelihood)
-                shares = shares if w is None else shares * w
+                resp = resp if w is None else resp * w
                 if mixtures.diagonal:
-                    _add_features(segment_sums, shares, values, density.scratch)
+                    _add_features(segment_sums, resp, values, density.scratch)
                 else:
-                    _add_deviations(segment_sums, shares, values, mixtures.means, density.scratch)
+                    _add_deviations(segment_sums, resp, values, mixtures.means, density.scratch)
             if ends:
                 add_plain(sums[0], sums[1], segment_sums.ravel())
                 add_plain(likelihood[0], likelihood[1], segment_likelihood)
@@ -317,21 +317,21 @@ def accumulate_mixtures(
     return MixtureSums(sums.reshape(2, d, -1), likelihood)
 
 
-def _weighted_likelihood(top: Floats, norm: Floats, weight: Floats | None, into: Floats) -> None:
+def _weighted_likelihood(top: Floats, norm: Floats, weight: Floats | None, out: Floats) -> None:
     total = top + np.log(norm)
     if weight is None:
-        into[:-1] += total.sum(axis=1)
-        into[-1] += total.shape[1]
+        out[:-1] += total.sum(axis=1)
+        out[-1] += total.shape[1]
     else:
-        into[:-1] += total @ weight
-        into[-1] += weight.sum()
+        out[:-1] += total @ weight
+        out[-1] += weight.sum()
 
 
-def _add_features(sums: Floats, shares: Floats, features: Floats, scratch: Scratch) -> None:
-    mass = shares.sum(axis=1)
+def _add_features(sums: Floats, resp: Floats, features: Floats, scratch: Scratch) -> None:
+    mass = resp.sum(axis=1)
     width = features.shape[1]
     sums[:, 0] += mass
-    products = np.matmul(shares, features, out=scratch("products", (len(shares), width)))
+    products = np.matmul(resp, features, out=scratch("products", (len(resp), width)))
     sums[:, 1 : width + 1] += products
     sums[:, width + 1 :] += mass[:, None]  # only for rows without missing values
 
@@ -339,8 +339,8 @@ def _add_features(sums: Floats, shares: Floats, features: Floats, scratch: Scrat
 class RepeatedRows:
     """Rows in memory that many EM iterations read.
 
-    Sums equal the sums of :func:`accumulate_mixtures`.  For diagonal covariances, features of at
-    most 32 MiB are computed once.
+    Sums equal the sums of :func:`accumulate_mixtures`.  For diagonal covariances, the features are
+    computed once and stored, if they take at most 32 MiB.
     """
 
     def __init__(self, x: Array, shift: Floats) -> None:
@@ -370,27 +370,27 @@ class RepeatedRows:
         for start, stop, _ in cut_tiles(np.array([n]), tile_rows(d, p)):
             complete = not incomplete[start:stop].any()
             features = all_features[start:stop, : 2 * p if complete else None]
-            shares, _, _ = density.posteriors(features, complete)
-            _add_features(sums, shares, features, density.scratch)
+            resp, _, _ = density.posteriors(features, complete)
+            _add_features(sums, resp, features, density.scratch)
         return sums
 
 
 def _add_deviations(
-    sums: Floats, shares: Floats, rows: Floats, means: Floats, scratch: Scratch
+    sums: Floats, resp: Floats, rows: Floats, means: Floats, scratch: Scratch
 ) -> None:
     p = rows.shape[1]
-    sums[:, 0] += shares.sum(axis=1)
-    gap, weighted = scratch("gap", rows.shape), scratch("weighted", rows.shape)
+    sums[:, 0] += resp.sum(axis=1)
+    deviation, weighted = scratch("deviation", rows.shape), scratch("weighted", rows.shape)
     for k, mean in enumerate(means):
-        np.subtract(rows, mean, out=gap)
-        np.multiply(shares[k][:, None], gap, out=weighted)
+        np.subtract(rows, mean, out=deviation)
+        np.multiply(resp[k][:, None], deviation, out=weighted)
         sums[k, 1 : p + 1] += weighted.sum(axis=0)
-        sums[k, p + 1 :] += (weighted.T @ gap).ravel()
+        sums[k, p + 1 :] += (weighted.T @ deviation).ravel()
 
 
-def accumulate_start(
+def accumulate_initial(
     x: Array,
-    shares: Floats,
+    resp: Floats,
     centers: Floats,
     fill: Floats,
     *,
@@ -400,8 +400,8 @@ def accumulate_start(
 ) -> Floats:
     """Return the sums that determine the initial parameters of one model.
 
-    ``shares`` (K, n) are the posteriors g.  Deviations d are computed from ``centers`` (K, p), or
-    from ``fill`` for diagonal covariances.  The result (2, K, s) has pairs as in
+    ``resp`` (K, n) are the posteriors g.  Deviations d are from ``centers`` (K, p), or from
+    ``fill`` (p,) for diagonal covariances.  The result (2, K, s) has pairs as in
     :class:`MixtureSums`: the sums of ``g``, ``g o d^2``, ``g o d``, ``g o`` and, if ``full``, of
     ``g (o d) (o d)^T``.
     """
@@ -415,18 +415,16 @@ def accumulate_start(
     with one_blas_thread():
         for start, stop, ends in cut_tiles(segments, tile_rows(k, p)):
             values = scratch("features", (stop - start, 3 * p))
-            tile_shares = shares[:, start:stop]
-            tile_shares = tile_shares if weight is None else tile_shares * weight[start:stop]
+            tile_resp = resp[:, start:stop]
+            tile_resp = tile_resp if weight is None else tile_resp * weight[start:stop]
             for c in range(k if full else 1):
                 chosen = slice(c, c + 1) if full else slice(None)
                 deviations(x[start:stop], centers[c] if full else fill, values)
-                _add_features(
-                    segment_sums[chosen, : 3 * p + 1], tile_shares[chosen], values, scratch
-                )
+                _add_features(segment_sums[chosen, : 3 * p + 1], tile_resp[chosen], values, scratch)
                 if full:
-                    gap = values[:, p : 2 * p]
+                    deviation = values[:, p : 2 * p]
                     segment_sums[c, 3 * p + 1 :] += (
-                        (tile_shares[c][:, None] * gap).T @ gap
+                        (tile_resp[c][:, None] * deviation).T @ deviation
                     ).ravel()
             if ends:
                 add_plain(sums[0], sums[1], segment_sums.ravel())
@@ -436,10 +434,9 @@ def accumulate_start(
 
 @compiled(counted=False, error_model="numpy")
 def move_diagonal(sums, mass, means, variances, shift, out):
-    """Write the means and variances that follow from the sums (D, 3p + 1) of :class:`MixtureSums`.
+    """Write new means and variances, from the sums (D, 3p + 1) of :class:`MixtureSums`, to ``out``.
 
-    The sums must be computed with the old ``means`` and ``variances``, which stand for missing
-    values.  Variances have no lower bound here.
+    Missing values contribute the old ``means`` and ``variances``.  Variances have no lower bound.
     """
     d, p = means.shape
     new_means, new_variances = out
@@ -447,26 +444,25 @@ def move_diagonal(sums, mass, means, variances, shift, out):
         n = mass[k]
         for j in range(p):
             square, first, n_observed = sums[k, 1 + j], sums[k, 1 + p + j], sums[k, 1 + 2 * p + j]
-            # The second moment is taken about the old mean.  Missing values contribute the old
-            # variance.
+            # The second moment is about the old mean.
             center = means[k, j] - shift[j]
-            gap = (first - center * n_observed) / n
-            absent = n - n_observed
-            if absent <= 1e-9 * n:
-                absent = 0.0
+            delta = (first - center * n_observed) / n
+            n_missing = n - n_observed
+            if n_missing <= 1e-9 * n:
+                n_missing = 0.0
             second = square - 2 * center * first + center * center * n_observed
-            new_means[k, j] = means[k, j] + gap
-            new_variances[k, j] = (second + absent * variances[k, j]) / n - gap * gap
+            new_means[k, j] = means[k, j] + delta
+            new_variances[k, j] = (second + n_missing * variances[k, j]) / n - delta * delta
 
 
-def _expected_tiles(
+def _softmax_tiles(
     x: Array,
     mixtures: Mixtures,
     shift: Floats,
     dtype: Any,
     tiles: list[tuple[int, int, bool]],
 ) -> Iterator[tuple[int, int, tuple[Array, Floats, Array]]]:
-    """Yield (start, stop, results of :func:`softmax`) of tiles, which share one buffer."""
+    """Yield (start, stop, results of :func:`softmax`) of tiles, each overwriting the last."""
     density: Diagonal | Full = Diagonal(mixtures, shift) if mixtures.diagonal else Full(mixtures)
     d, m = len(mixtures.weights), len(mixtures.sizes)
     # With full covariances, rows with missing values are processed separately.
@@ -481,18 +477,16 @@ def _expected_tiles(
         if not len(incomplete_numbers):
             yield start, stop, density.posteriors(*density.features(rows), dtype)
             continue
-        shares = scratch("posteriors", (d, n), dtype)
+        resp = scratch("posteriors", (d, n), dtype)
         top, norm = scratch("top", (m, n)), scratch("norm", (m, n), dtype)
         norm[:] = 1.0
         if len(complete_numbers):
             results = density.posteriors(*density.features(rows[complete_numbers]), dtype)
-            shares[:, complete_numbers], top[:, complete_numbers], norm[:, complete_numbers] = (
-                results
-            )
+            resp[:, complete_numbers], top[:, complete_numbers], norm[:, complete_numbers] = results
         conditioned = condition_rows(group_patterns(rows[incomplete_numbers], None), mixtures)
         positions = incomplete_numbers[conditioned.order]
-        shares[:, positions], top[:, positions] = conditioned.shares, conditioned.rows_likelihood
-        yield start, stop, (shares, top, norm)
+        resp[:, positions], top[:, positions] = conditioned.resp, conditioned.rows_likelihood
+        yield start, stop, (resp, top, norm)
 
 
 def posterior_tiles(
@@ -502,10 +496,10 @@ def posterior_tiles(
     dtype: Any = np.float64,
     segments: Ints | None = None,
 ) -> Iterator[tuple[int, int, Array]]:
-    """Yield (start, stop, posteriors) of tiles, each of which overwrites the last."""
+    """Yield (start, stop, posteriors) of tiles.  Each tile overwrites the last one."""
     d, p = mixtures.means.shape
     segments = np.array([len(x)]) if segments is None else segments
-    for start, stop, results in _expected_tiles(
+    for start, stop, results in _softmax_tiles(
         x, mixtures, shift, dtype, cut_tiles(segments, tile_rows(d, p))
     ):
         yield start, stop, results[0]
@@ -522,10 +516,10 @@ def posteriors(
     # With full covariances, patterns are factorized once for all rows.
     size = tile_rows(d, p) if mixtures.diagonal else max(n, 1)
     with one_blas_thread():
-        for start, stop, (shares, top, norm) in _expected_tiles(
+        for start, stop, (resp, top, norm) in _softmax_tiles(
             x, mixtures, shift, dtype, cut_tiles(np.array([n]), size)
         ):
-            out[:, start:stop], total[:, start:stop] = shares, top + np.log(norm)
+            out[:, start:stop], total[:, start:stop] = resp, top + np.log(norm)
     return out, total
 
 
@@ -546,7 +540,7 @@ def impute(x: Array, mixtures: Mixtures, shift: Floats) -> Array:
     return out
 
 
-#: Number of rows of the second argument of a kernel that are processed at a time.
+#: Number of rows of ``y`` that `kernel_block` processes at a time.
 _KERNEL_ROWS = 1024
 
 
@@ -564,10 +558,10 @@ def project(
 ) -> Floats:
     """Return coordinates (n, d) of rows: their features times a basis (D, d)."""
     out = np.empty((len(x), basis.shape[1]))
-    turned = np.ascontiguousarray(basis.T, dtype=dtype)
+    transposed = np.ascontiguousarray(basis.T, dtype=dtype)
     with one_blas_thread():
         for start, stop, tile in posterior_tiles(x, mixtures, shift, dtype):
-            out[start:stop] = (turned @ tile).T
+            out[start:stop] = (transposed @ tile).T
     return out
 
 
@@ -592,13 +586,13 @@ def add_gram(
 ) -> Floats:
     """Return the Gram matrix of a block's features, or its product with a basis (D, l).
 
-    ``stored`` are the features (D, n) if an earlier pass has stored them.
+    ``stored`` are the features (D, n) of an earlier pass, if they were stored.
     """
     d = len(mixtures.weights)
     segments = np.array([len(x)]) if segments is None else segments
     sums = np.zeros((2, d * (d if basis is None else basis.shape[1])))
     segment_sums = np.zeros((d, d if basis is None else basis.shape[1]))
-    turned = None if basis is None else np.ascontiguousarray(basis.T, dtype=dtype)
+    transposed = None if basis is None else np.ascontiguousarray(basis.T, dtype=dtype)
     ends = set(segments.tolist())
     scratch = Scratch()
     with one_blas_thread():
@@ -608,7 +602,7 @@ def add_gram(
             else _stored_tiles(stored, segments)
         )
         for start, stop, tile in tiles:
-            image = tile if turned is None else turned @ tile
+            image = tile if transposed is None else transposed @ tile
             if weight is not None:
                 image = image * weight[start:stop].astype(dtype)
             segment_sums += np.matmul(

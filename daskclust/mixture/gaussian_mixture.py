@@ -51,7 +51,7 @@ from daskclust.core.persistence.schema import Array as Stored
 from daskclust.core.persistence.schema import Covariances, Entry, Number, Plain
 from daskclust.core.reduction.survey import PARTIAL_SURVEY, SurveyRequest
 from daskclust.core.warn import warn
-from daskclust.mixture._em import EMProblem, EMState, Floor, maximize_start
+from daskclust.mixture._em import EMProblem, EMState, Floor, maximize_initial
 from daskclust.mixture.densities import Mixtures, stack_models
 from daskclust.mixture.predict import MixtureFunction, observed_pass
 from daskclust.mixture.reductions import INITIAL_SUMS, LIKELIHOOD, InitialPosteriors, MixtureStack
@@ -64,8 +64,8 @@ class GaussianMixture(FitPredict, Saveable, DensityMixin, BaseEstimator):
     """Gaussian mixture with missing values, fitted by EM, for data of any size.
 
     Use it when clusters have different shapes, when they overlap, or when values are missing.  For
-    compact clusters of complete rows, :class:`KMeans` is faster.  NaN is a missing value.  Each
-    row contributes its observed values (Algorithm 1 of [1]_, after [2]_).
+    compact clusters of complete rows, :class:`KMeans` is faster.  NaN is a missing value: the fit
+    uses the observed values of each row (Algorithm 1 of [1]_, after [2]_).
 
     Parameters
     ----------
@@ -77,7 +77,8 @@ class GaussianMixture(FitPredict, Saveable, DensityMixin, BaseEstimator):
         - ``"full"``: a covariance matrix.
         - ``"diag"``: a variance for each feature.
     tol : float, default=1e-3
-        A restart has converged when an iteration changes its mean log-likelihood by less.
+        Convergence tolerance: a restart ends when its mean log-likelihood per row changes by less
+        than ``tol`` in an iteration.
     reg_covar : float, default=1e-6
         Value added to every variance.
     max_iter : int, default=100
@@ -93,7 +94,7 @@ class GaussianMixture(FitPredict, Saveable, DensityMixin, BaseEstimator):
         - ``"random_from_data"``: the nearest of K rows drawn at random.
         - ``"random"``: random posteriors.
 
-        Distances use the column's mean for missing values.
+        For distances, column means replace missing values.
     weights_init : array-like of shape (K,), default=None
         Initial weights.
     means_init : array-like of shape (K, p), default=None
@@ -104,7 +105,7 @@ class GaussianMixture(FitPredict, Saveable, DensityMixin, BaseEstimator):
         An int gives the same result, up to rounding, for any chunks, scheduler and number of
         workers.
     warm_start : bool, default=False
-        True: start from the parameters of the last fit, if there was one.
+        If True, the parameters of the last fit initialize the next fit.
     checkpoint : path-like, default=None
         As in :class:`KMeans`.
 
@@ -113,17 +114,17 @@ class GaussianMixture(FitPredict, Saveable, DensityMixin, BaseEstimator):
     weights_, means_ : ndarray of shape (K,) and (K, p), float64
         Weights and means of the components.
     covariances_, precisions_, precisions_cholesky_ : ndarray of shape (K, p) or (K, p, p), float64
-        Variances or covariance matrices, their inverses, and upper factors of the inverses.
+        Variances or covariance matrices, their inverses, and Cholesky factors of the inverses.
     converged_ : bool
         True if the selected restart converged.
     lower_bound_ : float
-        Mean log-likelihood of a row before the last update of the parameters.
+        Mean log-likelihood per row, before the last update of the parameters.
     labels_ : ndarray or dask.array.Array of shape (n,), int32
         Component with the largest posterior.  Lazy for Dask input.
     n_iter_, n_features_in_ : int
     feature_names_in_ : ndarray
     history_ : list of dict
-        One record per iteration: ``objective`` is the largest mean log-likelihood.
+        One record per iteration.  ``objective`` is the largest mean log-likelihood of the restarts.
 
     Raises
     ------
@@ -255,8 +256,8 @@ class GaussianMixture(FitPredict, Saveable, DensityMixin, BaseEstimator):
     def _is_warm(self) -> bool:
         return bool(self.warm_start) and hasattr(self, "converged_")
 
-    def _first_parameters(self, n_features: int) -> dict[str, Floats]:
-        """Check and return the initial parameters of the user, or return those of the last fit."""
+    def _fixed_parameters(self, n_features: int) -> dict[str, Floats]:
+        """Return the initial parameters that the user set, or the parameters of the last fit."""
         k, p, full = self.n_components, n_features, self.covariance_type == "full"
         shape = (k, p, p) if full else (k, p)
         parameters = {}
@@ -284,11 +285,11 @@ class GaussianMixture(FitPredict, Saveable, DensityMixin, BaseEstimator):
         return dict(self._mixtures().arrays)
 
     def _check_features(self, n_features: int) -> None:
-        self._first_parameters(n_features)
+        self._fixed_parameters(n_features)
 
     def _read(self, data: Data) -> dict[str, Floats]:
         check_enough_rows(data, self.n_components, "components")
-        return self._first_parameters(data.X.shape[1])
+        return self._fixed_parameters(data.X.shape[1])
 
     def _first_pass(self, data: Data, read: dict[str, Floats]) -> FirstPass:
         k, complete = self.n_components, len(read) == 3
@@ -296,7 +297,7 @@ class GaussianMixture(FitPredict, Saveable, DensityMixin, BaseEstimator):
         return observed_pass(
             k,
             "n_components",
-            # If the user sets all parameters, all restarts would be equal.
+            # If all parameters are set, all restarts would be equal.
             seeds=draw_seeds(self.random_state, 1 if complete else self.n_init),
             n_picks=0 if complete else n_picks,
         )
@@ -305,7 +306,7 @@ class GaussianMixture(FitPredict, Saveable, DensityMixin, BaseEstimator):
         floor = Floor.of(self.reg_covar, data.survey.variance)
         return EMProblem(
             data.rows,
-            partial(self._start, data, floor, read),
+            partial(self._initial_state, data, floor, read),
             int(self.max_iter),
             data.survey.mean,
             floor,
@@ -313,12 +314,12 @@ class GaussianMixture(FitPredict, Saveable, DensityMixin, BaseEstimator):
             read if self._is_warm else {},
         )
 
-    def _start(self, data: OpenData, floor: Floor, fixed: Mapping[str, Floats]) -> EMState:
+    def _initial_state(self, data: OpenData, floor: Floor, fixed: Mapping[str, Floats]) -> EMState:
         """Compute the initial parameters of all restarts.
 
-        Parameters in ``fixed`` are not computed.  If ``fixed`` contains weights, means and
-        covariances, no pass is needed.  Otherwise there is 1 pass after the passes of the initial
-        centers (see the user guide).
+        ``fixed`` contains parameters that are set already.  If it has weights, means and
+        covariances, no pass is needed.  Otherwise, the passes for initial centers are followed by
+        one pass.
         """
         r, k, p = len(data.seeds), self.n_components, data.rows.n_features
         full, mean = self.covariance_type == "full", data.survey.mean
@@ -330,7 +331,9 @@ class GaussianMixture(FitPredict, Saveable, DensityMixin, BaseEstimator):
             state = InitialPosteriors(centers, mean, full, data.seeds if random else ())
             sums = data.rows.reduce(INITIAL_SUMS, state)
             origin = centers if full else np.broadcast_to(mean, centers.shape)
-            models = [maximize_start(sums[i], origin[i], mean, floor, full=full) for i in range(r)]
+            models = [
+                maximize_initial(sums[i], origin[i], mean, floor, full=full) for i in range(r)
+            ]
             stacked = stack_models(models).arrays
             parameters = {name: a.reshape(r, k, *a.shape[1:]) for name, a in stacked.items()}
         for name, value in fixed.items():
@@ -472,7 +475,7 @@ class GaussianMixture(FitPredict, Saveable, DensityMixin, BaseEstimator):
         Returns
         -------
         float
-            Computed in one pass.
+            Mean over the rows, computed in one pass.
         """
         return self._likelihood(self._open(X))
 
@@ -592,7 +595,7 @@ def _centers(data: OpenData, init_params: str, k: int) -> Floats:
     survey = data.survey
     picks = survey.picks.copy()
     picks["x"] = np.where(np.isnan(picks["x"]), survey.mean, picks["x"])
-    # Rows of weight 0 are filled, too, because 0 times NaN is NaN.
+    # Rows of weight 0 are also filled, because 0 times NaN is NaN.
     filled = data.rows.transformed(FillMissing(survey.mean))
     initialization = Initialization(
         replace(data, rows=filled, survey=replace(survey, picks=picks, n_incomplete=0)),
@@ -603,5 +606,5 @@ def _centers(data: OpenData, init_params: str, k: int) -> Floats:
         return initial_centers(initialization)
     tolerance = float(_TOL * survey.variance.mean())
     problem = LloydProblem(filled, initialization, _MAX_ITER, tolerance)
-    centers: Floats = iterate(problem, "GaussianMixture (k-means start)").state.centers
+    centers: Floats = iterate(problem, "GaussianMixture (k-means initialization)").state.centers
     return centers

@@ -84,36 +84,40 @@ class PCKID(
     :class:`KMeans` with ``missing="partial"`` or :class:`GaussianMixture` is much faster.  If some
     rows have labels, use :class:`LabelSpreading`.
 
-    An ensemble of Gaussian mixtures is trained.  The kernel of two rows is the mean dot product of
-    their posteriors (Eq. 6 of [1]_).  K-means clusters the rows in the leading coordinates of
-    kernel PCA (Eq. 4).  NaN is a missing value; values are not imputed.
+    The fit trains an ensemble of Gaussian mixtures.  The kernel of two rows is the dot product of
+    their posteriors, averaged over the ensemble (Eq. 6 of [1]_).  K-means clusters the rows in the
+    leading coordinates of kernel PCA (Eq. 4).  NaN is a missing value.  Values are not imputed.
 
     Parameters
     ----------
     n_clusters : int, default=8
         Number of clusters k.
     n_initializations : int, default=30
-        Number of mixtures Q for each number of components.
+        Number of mixtures Q of each size.
     max_components : int, default=30
-        Maximum number of components G; there are mixtures of 2, 3, ... G components.
+        Maximum number of components G: mixtures have 2, 3, ... G components.
     subsample : float, default=0.5
         Fraction of the rows that trains each member of the ensemble.
     max_samples : int or None, default=None
-        Maximum number of rows that train a member; None is 10 000.  If this is less than
-        ``subsample``, members use rows of a pool of ``max_samples / subsample`` rows (at most 10
-        ``max_samples``).
+        Maximum number of rows that train a member; None means 10 000.  If the fraction
+        ``subsample`` is more rows, the rows of all members are drawn from a pool of
+        ``max_samples / subsample`` rows (at most 10 ``max_samples``).
     em_iter : int, default=10
-        EM iterations of each member.
+        Number of EM iterations of each member.
     covariance_type : {"diag", "full"}, default="diag"
-        Covariances of the members: variances or matrices.
+        Parameters of each component's covariance in the members:
+
+        - ``"diag"``: a variance for each feature.
+        - ``"full"``: a covariance matrix.
     n_init : int, default=100
-        Restarts of k-means in the embedding, from random rows.  They share every pass.
+        Number of restarts of k-means in the embedding.  They begin at random rows and share every
+        pass.
     embedding_dim : int or None, default=None
-        Number of coordinates d of the embedding; None is ``n_clusters``.
+        Number of coordinates d of the embedding; None means ``n_clusters``.
     max_iter : int, default=300
         Maximum number of iterations of k-means.
     tol : float, default=1e-4
-        Tolerance of k-means, as in :class:`KMeans`, in the embedding.
+        Tolerance of k-means in the embedding, as in :class:`KMeans`.
     random_state : int, RandomState, Generator or None, default=None
         An int gives the same result, up to rounding, for any chunks, scheduler and number of
         workers.
@@ -136,7 +140,7 @@ class PCKID(
     n_iter_, n_features_in_ : int
     feature_names_in_ : ndarray of shape (p,)
     history_ : list of dict
-        Records of the eigenvectors (``stage`` is ``"spectrum"``), then of k-means.
+        One record per iteration for eigenvectors (``stage`` is ``"spectrum"``), then for k-means.
 
     Raises
     ------
@@ -154,8 +158,8 @@ class PCKID(
     *Cost*: a few passes, and Q (G - 1) tasks that train the mixtures.  Time is linear in n after
     the training.  The user guide ("Mixtures and missing values") describes passes and memory.
 
-    *Eigenvectors* are exact if there are few rows or few mixtures.  Otherwise, power iterations
-    with QR and a Nystrom step compute them ([2]_, [3]_).  ``history_`` contains the solver.
+    *Eigenvectors* are exact for few rows or few mixtures.  Otherwise, power iterations with QR and
+    a Nystrom step approximate them ([2]_, [3]_).  ``history_`` contains the solver.
 
     References
     ----------
@@ -215,7 +219,7 @@ class PCKID(
     }
     #: Minimum variance of a member, as a fraction of the column's variance.
     _min_variance: ClassVar[float] = 1e-3
-    #: Computation of the eigenvectors, one of :data:`SOLVERS`.
+    #: Solver for the eigenvectors: an element of :data:`SOLVERS`.
     _solver: ClassVar[str] = "auto"
     #: Maximum number of power iterations of the solver ``"randomized"``.
     _power_iterations: ClassVar[int] = 4
@@ -301,7 +305,7 @@ class PCKID(
             )
         *seeds, pool_seed, basis_seed, kmeans_seed = read
 
-        def start() -> SpectrumState:
+        def initial_state() -> SpectrumState:
             ensemble, pool = self._train(data, seeds, pool_seed)
             basis = np.eye(n_features, width)
             if solver == "randomized":
@@ -316,11 +320,17 @@ class PCKID(
             )
 
         return Spectrum(
-            rows, data.survey.mean, solver, n_vectors, self._power_iterations, start, kmeans_seed
+            rows,
+            data.survey.mean,
+            solver,
+            n_vectors,
+            self._power_iterations,
+            initial_state,
+            kmeans_seed,
         )
 
     def _train(self, data: OpenData, seeds: list[int], pool_seed: int) -> tuple[Mixtures, Pool]:
-        # Densities of variances below this fraction are inaccurate.
+        # Densities are inaccurate for smaller variances.
         floor = Floor.of(0.0, data.survey.variance, min_fraction=max(self._min_variance, 1e-9))
         n = data.rows.n_rows
         limit = MAX_SAMPLES if self.max_samples is None else self.max_samples
@@ -355,7 +365,7 @@ class PCKID(
         self.eigenvalues_ = state.values
         embed = CheckedRows(self._embedding(), working_dtype(data.X.dtype), missing=True)
         if is_dask(data.X):
-            # K-means persists these blocks itself, so `embedding_` stays lazy.
+            # K-means persists the blocks that it reads, and `embedding_` stays lazy.
             self.embedding_ = map_rows(
                 data.X,
                 embed,
@@ -366,11 +376,11 @@ class PCKID(
                 name="embedding",
             )
         else:
-            self.embedding_ = data.rows.map("embedding", partial(_of_block, function=embed))
+            self.embedding_ = data.rows.map("embedding", partial(_apply_to_block, function=embed))
         checkpoint = self.checkpoint
         if checkpoint is not None:
-            done = Fitted(state, history, True, history[-1]["passes"])
-            checkpoint = open_checkpoint(self, data, problem.identity).following(done)
+            finished_fit = Fitted(state, history, True, history[-1]["passes"])
+            checkpoint = open_checkpoint(self, data, problem.identity).following(finished_fit)
         kmeans = KMeans(
             self.n_clusters,
             init="random",
@@ -384,7 +394,7 @@ class PCKID(
         self.inertia_ = kmeans.inertia_
         self.n_iter_ = kmeans.n_iter_
         self.labels_ = kmeans.labels_
-        # One pass for the embedding.
+        # The embedding takes one pass.
         passes = history[-1]["passes"] + 1
         self.history_ = history + [
             {**record, "stage": "k-means", "passes": passes + record["passes"]}
@@ -407,7 +417,7 @@ class PCKID(
         return Embedding(self.ensemble_, self._shift, self._basis, dtype, centers)
 
     def transform(self, X: Any) -> Any:
-        """Return the coordinates of rows in the embedding.  Rows may be new.
+        """Return the coordinates of rows, also of new rows, in the embedding.
 
         Parameters
         ----------
@@ -441,7 +451,7 @@ class PCKID(
         return self.fit(X, y, **params).embedding_
 
     def predict(self, X: Any) -> Any:
-        """Return the nearest center of each row in the embedding.  Rows may be new.
+        """Return the nearest center of each row, also of new rows, in the embedding.
 
         Parameters
         ----------
@@ -486,7 +496,7 @@ class PCKID(
         Returns
         -------
         ndarray or dask.array.Array of shape (n, m), float64
-            For Dask input lazy, with one block for each pair of blocks.
+            Lazy for Dask input, with one block for each pair of input blocks.
         """
         check_is_fitted(self)
         X = check_rows(self, X, reset=False)
@@ -519,13 +529,13 @@ class Embedding:
     centers: Floats | None = None
 
     def __call__(self, x: Array) -> Array:
-        """Return one result per row; coordinates have the type of the rows."""
+        """Return one result per row; coordinates have the dtype of the rows."""
         coordinates = project(x, self.mixtures, self.shift, self.basis, self.dtype)
         coordinates = coordinates.astype(x.dtype, copy=False)
         return coordinates if self.centers is None else nearest(coordinates, self.centers)[0]
 
 
-def _of_block(rows: RowBlock, function: CheckedRows) -> Array:
+def _apply_to_block(rows: RowBlock, function: CheckedRows) -> Array:
     """Apply a row function to a block of the engine."""
     return function(rows.x, rows.runs[0][0])
 

@@ -31,8 +31,8 @@ def observed_pass(
 ) -> FirstPass:
     """Return the first pass over data in which NaN is a missing value.
 
-    There must be at least ``n_components`` rows.  ``name`` is the parameter with this number.  Each
-    restart has a seed and ``n_picks`` rows.
+    It fails if fewer than ``n_components`` rows have values.  ``name`` is the name of the parameter
+    with this number.  ``n_picks`` rows are drawn for each seed.
     """
     check = partial(_check, n_components=n_components, name=name)
     return FirstPass(seeds, n_picks, reduction=PARTIAL_SURVEY, check=check)
@@ -52,7 +52,7 @@ class MixtureFunction:
     def __call__(self, x: NDArray[Any]) -> NDArray[Any]:
         if self.output == "imputed":
             return impute(x, self.mixtures, self.shift)
-        shares, total = posteriors(x, self.mixtures, self.shift)
+        resp, total = posteriors(x, self.mixtures, self.shift)
         if self.output == "labels":
-            return np.argmax(shares, axis=0).astype(np.int32)
-        return shares.T.astype(x.dtype) if self.output == "posteriors" else total.mean(axis=0)
+            return np.argmax(resp, axis=0).astype(np.int32)
+        return resp.T.astype(x.dtype) if self.output == "posteriors" else total.mean(axis=0)

@@ -14,20 +14,20 @@ from daskclust.core.kernels.nearest.assign import nearest
 from daskclust.core.reduction.contract import Field, Partial, Reduction, RowBlock
 from daskclust.mixture.densities import Mixtures
 from daskclust.mixture.expectation import (
+    accumulate_initial,
     accumulate_mixtures,
-    accumulate_start,
     add_gram,
     features,
     posteriors,
 )
 
-#: Number of the first random stream for random posteriors.  The first pass uses stream 0.
+#: First random stream for random posteriors.  The first pass uses stream 0.
 _DRAWS = 1
 
 
 @dataclass(frozen=True)
 class MixtureStack:
-    """Models that share one pass; `shift` (p,) is a point near the center of the data."""
+    """Models evaluated in one pass; `shift` (p,) is a point near the center of the data."""
 
     mixtures: Mixtures
     shift: Floats
@@ -56,16 +56,16 @@ def _expectation_block(rows: RowBlock, state: MixtureStack) -> Partial:
 
 
 def _mean_likelihood(partial: Partial, state: MixtureStack) -> Floats:
-    fit = partial["likelihood"][0]
+    likelihood = partial["likelihood"][0]
     with np.errstate(invalid="ignore", divide="ignore"):
-        return fit[:-1] / fit[-1]
+        return likelihood[:-1] / likelihood[-1]
 
 
 def _expectation_finalize(partial: Partial, state: MixtureStack) -> ExpectationSums:
     return ExpectationSums(partial["sums"][0], _mean_likelihood(partial, state))
 
 
-#: One EM iteration: the sums over posteriors that determine the next parameters.
+#: Sums of an EM iteration, which determine the next parameters.
 EXPECTATION = Reduction(
     "expectation", _expectation_fields, _expectation_block, _expectation_finalize
 )
@@ -94,9 +94,9 @@ LIKELIHOOD = Reduction("likelihood", _likelihood_fields, _likelihood_block, _mea
 class InitialPosteriors:
     """State of the pass that computes sums over initial posteriors.
 
-    A row has posterior 1 for its nearest center of `centers` (r, K, p), or random posteriors if
-    there are `seeds` (r).  `fill` (p,) replaces missing values in distances, and is the shift of
-    the sums for diagonal covariances.
+    For each of r restarts, a row has posterior 1 for its nearest center among `centers` (r, K, p).
+    With `seeds` (r), posteriors are random.  `fill` (p,) replaces missing values in distances.  For
+    diagonal covariances it is also the shift of the sums.
     """
 
     centers: Floats
@@ -110,11 +110,11 @@ def _initial_fields(state: InitialPosteriors) -> Mapping[str, Field]:
     return {"sums": Field((2, r, k, 3 * p + 1 + (p * p if state.full else 0)))}
 
 
-def _shares(rows: RowBlock, state: InitialPosteriors, r: int) -> Floats:
+def _initial_resp(rows: RowBlock, state: InitialPosteriors, r: int) -> Floats:
     k = state.centers.shape[1]
     if state.seeds:
-        shares = np.stack([rows.uniforms(state.seeds[r], _DRAWS + c) for c in range(k)])
-        return np.asarray(shares / shares.sum(axis=0))
+        resp = np.stack([rows.uniforms(state.seeds[r], _DRAWS + c) for c in range(k)])
+        return np.asarray(resp / resp.sum(axis=0))
     filled = np.where(np.isnan(rows.x), state.fill.astype(rows.x.dtype), rows.x)
     labels = nearest(np.ascontiguousarray(filled), state.centers[r])[0]
     return (labels == np.arange(k)[:, None]).astype(np.float64)
@@ -123,9 +123,9 @@ def _shares(rows: RowBlock, state: InitialPosteriors, r: int) -> Floats:
 def _initial_block(rows: RowBlock, state: InitialPosteriors) -> Partial:
     segments = rows.segments()
     sums = [
-        accumulate_start(
+        accumulate_initial(
             rows.x,
-            _shares(rows, state, r),
+            _initial_resp(rows, state, r),
             centers,
             state.fill,
             full=state.full,
@@ -155,17 +155,19 @@ class GramRequest:
     dtype: Any
 
 
-def _fields(state: GramRequest) -> Mapping[str, Field]:
+def _gram_fields(state: GramRequest) -> Mapping[str, Field]:
     d = len(state.mixtures.weights)
     return {"sums": Field((2, d, d if state.basis is None else state.basis.shape[1]))}
 
 
-def _block(rows: RowBlock, state: GramRequest, carry: Array | None) -> tuple[Partial, Array]:
+def _stored_gram_block(
+    rows: RowBlock, state: GramRequest, carry: Array | None
+) -> tuple[Partial, Array]:
     stored = features(rows.x, state.mixtures, state.shift, state.dtype) if carry is None else carry
-    return _sums(rows, state, stored), stored
+    return _gram_block(rows, state, stored), stored
 
 
-def _sums(rows: RowBlock, state: GramRequest, stored: Array | None = None) -> Partial:
+def _gram_block(rows: RowBlock, state: GramRequest, stored: Array | None = None) -> Partial:
     return {
         "sums": add_gram(
             rows.x,
@@ -181,6 +183,8 @@ def _sums(rows: RowBlock, state: GramRequest, stored: Array | None = None) -> Pa
 
 
 #: Gram matrix of the posteriors, or its product with a basis.  Posteriors are not stored.
-GRAM = Reduction("gram", _fields, _sums, _sums_finalize)
-#: As `GRAM`, but each block stores its posteriors between passes.
-GRAM_STORED = Reduction("gram-kept", _fields, _block, _sums_finalize, carries=True)
+GRAM = Reduction("gram", _gram_fields, _gram_block, _sums_finalize)
+#: Same result as `GRAM`.  Each block stores its posteriors between passes.
+GRAM_STORED = Reduction(
+    "gram-stored", _gram_fields, _stored_gram_block, _sums_finalize, carries=True
+)

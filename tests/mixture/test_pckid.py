@@ -264,7 +264,7 @@ FEW = {**SMALL, "max_samples": 20}
 
 
 def test_more_power_iterations_come_closer(monkeypatch):
-    monkeypatch.setattr(spectrum, "_TURN", 0.0)
+    monkeypatch.setattr(spectrum, "_MAX_ROTATION", 0.0)
     exact = pckid("kernel", **FEW).fit(X)
     errors = []
     for n_iter in (1, 2, 4, 8):
@@ -350,7 +350,7 @@ def test_the_pool_is_bounded_however_small_a_share_is_asked_for(
 )
 def test_a_fit_continues_from_its_checkpoint(solver, stage, call, container, tmp_path, monkeypatch):
     path, data = tmp_path / "fit.npz", container(X)
-    monkeypatch.setattr(spectrum, "_TURN", 0.0)
+    monkeypatch.setattr(spectrum, "_MAX_ROTATION", 0.0)
     whole = pckid(solver, **SMALL).fit(data)
     target = spectrum.Spectrum if stage == "spectrum" else LloydProblem
     step, calls = target.step, []

@@ -148,7 +148,7 @@ def test_what_is_stopped_is_where_it_is_meant_to_be(tmp_path, monkeypatch):
     }
     assert stages["stages"] == ["sample"]
     assert stages["constrained"] == ["centers", "PCSKMeans (no constraints)"]
-    assert stages["k-means before"] == ["centers", "GaussianMixture (k-means start)"]
+    assert stages["k-means before"] == ["centers", "GaussianMixture (k-means initialization)"]
     assert not stages["loop"]
     assert not stages["mixture"]
     assert len(found["two parts"]) == 2

@@ -14,8 +14,8 @@ from daskclust.core.reduction.survey import PARTIAL_SURVEY, SurveyRequest
 from daskclust.mixture.densities import Mixtures, _add_exponentials, softmax
 from daskclust.mixture.expectation import (
     RepeatedRows,
+    accumulate_initial,
     accumulate_mixtures,
-    accumulate_start,
     group_patterns,
     impute,
     posteriors,
@@ -188,7 +188,7 @@ def test_sums_of_given_posteriors_equal_brute_force():
     x, weight = incomplete(rng), rng.random(40)
     shares, centers, fill = rng.random((3, 40)), rng.normal(size=(3, 4)), rng.normal(size=4)
     for full in (False, True):
-        found = accumulate_start(x, shares, centers, fill, full=full, weight=weight).sum(axis=0)
+        found = accumulate_initial(x, shares, centers, fill, full=full, weight=weight).sum(axis=0)
         for k in range(3):
             d = np.nan_to_num(x - (centers[k] if full else fill))
             g = (shares[k] * weight)[:, None]
