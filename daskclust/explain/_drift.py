@@ -24,18 +24,18 @@ _MOST_PAIRS = 2**25
 
 
 def match_clusters(old: Any, new: Any, X: Any = None) -> Ints:
-    """Match new clusters to old clusters by the Hungarian method.
+    """Match the clusters of two fits by the Hungarian method.
 
-    Use it to compare two fits of the same data, or to give clusters of a new fit the numbers of
-    the old clusters.
+    Use it to compare two fits of the same data, or to renumber the clusters of a new fit like the
+    old clusters.
 
     Parameters
     ----------
     old, new : fitted estimators, or array-like or dask.array.Array of shape (n,)
         Models, or labels of the same rows: whole numbers, negative for rows without a label.
     X : array-like, dask.array.Array, DataFrame or Cube of shape (n, p), optional
-        Rows that both models label.  Clusters are matched so that they share the most rows.
-        Without X, models are matched by the distances of their centers.
+        Rows that both models label.  The matching maximizes the number of rows in matched clusters.
+        Without X, it minimizes the squared distances of matched centers.
 
     Returns
     -------
@@ -46,8 +46,8 @@ def match_clusters(old: Any, new: Any, X: Any = None) -> Ints:
     Raises
     ------
     ValueError
-        For models without centers if X is None, for different features, and if one argument is a
-        model and the other is labels.
+        For models without centers and X, for different features, and for a model together with
+        labels.
 
     Notes
     -----
@@ -78,9 +78,11 @@ def match_clusters(old: Any, new: Any, X: Any = None) -> Ints:
         if X is None:
             names = (getattr(model, "feature_names_in_", None) for model in (old, new))
             check_same_features("old and new have", *names)
-            cost = _squares(_centers(old, "old"), _centers(new, "new"))
+            cost = _squared_distances(
+                _centers_in_data_space(old, "old"), _centers_in_data_space(new, "new")
+            )
             rows, columns = linear_sum_assignment(cost)
-            return _in_order(rows, columns, len(cost), np.arange(cost.shape[1]))
+            return _with_unmatched(rows, columns, len(cost), np.arange(cost.shape[1]))
         old, new = (model.predict(model_input(model, X)) for model in (old, new))
     elif X is not None:
         raise ValueError("X must be None if old and new are labels. Omit X, or pass two models.")
@@ -97,9 +99,12 @@ def match_clusters(old: Any, new: Any, X: Any = None) -> Ints:
     cells = np.searchsorted(old_labels, table[:, 0]), np.searchsorted(new_labels, table[:, 1])
     counts[cells] = table[:, 2]
     rows, columns = linear_sum_assignment(counts, maximize=True)
-    shared = counts[rows, columns] > 0
-    return _in_order(
-        old_labels[rows[shared]], new_labels[columns[shared]], int(old_labels[-1]) + 1, new_labels
+    have_rows = counts[rows, columns] > 0
+    return _with_unmatched(
+        old_labels[rows[have_rows]],
+        new_labels[columns[have_rows]],
+        int(old_labels[-1]) + 1,
+        new_labels,
     )
 
 
@@ -111,17 +116,17 @@ def _check_size(k_old: int, k_new: int) -> None:
         )
 
 
-def _centers(model: Any, name: str) -> Floats:
+def _centers_in_data_space(model: Any, name: str) -> Floats:
     centers = data_centers(model)
     if centers is None or len(centers[0]) != model.n_features_in_:
         raise ValueError(
-            f"{name} must have centers in the space of the data if X is None, got a "
-            f"{type(model).__name__} without centers. Pass rows as X that both models label."
+            f"{name} must have centers of the features of the data for X=None, got a "
+            f"{type(model).__name__} without centers. Pass rows that both models label as X."
         )
     return np.asarray(centers, dtype=np.float64)
 
 
-def _squares(a: Floats, b: Floats) -> Floats:
+def _squared_distances(a: Floats, b: Floats) -> Floats:
     if a.shape[1] != b.shape[1]:
         raise ValueError(
             f"old and new must have the same features, got {a.shape[1]} and {b.shape[1]}. Pass "
@@ -132,14 +137,14 @@ def _squares(a: Floats, b: Floats) -> Floats:
     return squares
 
 
-def _in_order(old: Any, new: Any, k_old: int, new_labels: Ints) -> Ints:
+def _with_unmatched(old: Any, new: Any, k_old: int, new_labels: Ints) -> Ints:
     """Return the new cluster of each old cluster, and then the unmatched new clusters."""
     out = np.full(k_old, -1, np.int64)
     out[old] = new
     return np.concatenate([out, np.setdiff1d(new_labels, out)])
 
 
-#: Lower bound of the fractions in logarithms.
+#: Minimum fraction in the logarithms of the population stability index.
 _MIN_FRACTION = 1e-4
 
 
@@ -161,14 +166,15 @@ class Drift:
         Fraction of the rows in each cluster: at the fit (NaN if the model does not store it), and
         of the new rows.
     shifts : ndarray of shape (k, p), float64
-        Mean of the new rows minus the center of the fit, in standard deviations of the new rows;
-        NaN if the model has no centers in the space of the data.
+        Mean of the new rows minus the center of the fit, in standard deviations of the new rows.
+        NaN if the model has no centers of the features of the data.
     psi : float
         Population stability index, ``sum (new - old) ln(new / old)`` over the clusters, with
-        fractions of at least 1e-4.  It is 0 for equal fractions; above 0.25 the change is large.
+        fractions of at least 1e-4.  It is 0 for equal fractions.  Values above 0.25 are large
+        changes.
     spread : float
         Root mean square distance of the new rows to their centers, divided by the same distance
-        at the fit.  NaN if the model does not store it, or if clusters were joined.
+        for the rows of the fit.  NaN if the model does not store it, or if clusters were joined.
     """
 
     labels: Ints
@@ -226,7 +232,7 @@ class Drift:
 def drift(model: Any, X: Any) -> Drift:
     """Compare new rows with the rows of the fit.
 
-    Use it to decide if a model still describes new data, or must be fitted again.
+    Use it to decide if a model describes new data, or must be fitted again.
 
     Parameters
     ----------
@@ -256,12 +262,12 @@ def drift(model: Any, X: Any) -> Drift:
     >>> from daskclust.explain import drift
     >>> X = np.array([[0.0], [1.0], [9.0], [10.0]])
     >>> model = daskclust.KMeans(n_clusters=2, random_state=0).fit(X)
-    >>> found = drift(model, np.array([[0.5], [1.5], [1.0], [10.0]]))
-    >>> found.shares[np.argsort(model.cluster_centers_[:, 0])]
+    >>> result = drift(model, np.array([[0.5], [1.5], [1.0], [10.0]]))
+    >>> result.shares[np.argsort(model.cluster_centers_[:, 0])]
     array([0.75, 0.25])
     """
     data = open_labeled(model, model_input(model, X))
-    sample = sample_labeled(data, n_rows=0, each=0)
+    sample = sample_labeled(data, n_rows=0, n_per_label=0)
     shares, centers = _fit_shares(model), _fit_means(model)
     if data.joined:
         shares, centers = _join_clusters(shares, centers, data.joined)
@@ -281,9 +287,9 @@ def drift(model: Any, X: Any) -> Drift:
         is_cluster = sample.labels >= 0
         weight, mean, squares = sample.moments[:, is_cluster]
         with np.errstate(invalid="ignore", divide="ignore"):
-            gaps = mean - centers[sample.labels[is_cluster]]
+            differences = mean - centers[sample.labels[is_cluster]]
             shifts[positions[is_cluster]] = np.where(
-                gaps == 0, 0.0, gaps / np.sqrt(squares / weight)
+                differences == 0, 0.0, differences / np.sqrt(squares / weight)
             )
         shifts[positions[is_cluster]] = np.where(weight > 0, shifts[positions[is_cluster]], np.nan)
     a, b = np.maximum(old_shares, _MIN_FRACTION), np.maximum(new_shares, _MIN_FRACTION)
@@ -305,7 +311,7 @@ def _fit_shares(model: Any) -> Floats | None:
     counts = getattr(model, "counts_", None)
     if counts is None and hasattr(model, "means_"):
         counts = model.weights_
-    # A fit without iterations has centers, but all counts are 0.
+    # After a fit without iterations all counts are 0.
     if counts is None or not np.sum(counts):
         return None
     return np.asarray(counts / np.sum(counts), dtype=np.float64)
@@ -323,7 +329,7 @@ def _fit_means(model: Any) -> Floats | None:
 def _join_clusters(
     shares: Floats | None, centers: Floats | None, targets: dict[int, int]
 ) -> tuple[Floats | None, Floats | None]:
-    """Return fractions and means of joined clusters; both are None if fractions are unknown."""
+    """Return fractions and means of joined clusters, or two times None without fractions."""
     if shares is None:
         return None, None
     codes = np.arange(len(shares))
@@ -346,6 +352,6 @@ def _spread(model: Any, data: Labeled, sample: Any) -> float:
         return float("nan")
     is_cluster = sample.labels >= 0
     weight, mean, squares = sample.moments[:, is_cluster]
-    around = squares + weight * (mean - space.centers[sample.labels[is_cluster]]) ** 2
-    new_inertia = float(around.sum()) / float(sample.weights[is_cluster].sum())
+    squares_to_centers = squares + weight * (mean - space.centers[sample.labels[is_cluster]]) ** 2
+    new_inertia = float(squares_to_centers.sum()) / float(sample.weights[is_cluster].sum())
     return float(np.sqrt(new_inertia / (inertia / float(np.sum(model.counts_)))))

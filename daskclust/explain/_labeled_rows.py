@@ -36,11 +36,11 @@ from daskclust.core.persistence.mixin import class_names_of, clusters_are_classe
 from daskclust.core.reduction import Reduction
 from daskclust.core.warn import warn
 from daskclust.exceptions import DaskclustWarning
-from daskclust.explain.profile_reductions import CenterDistances, LabelsOfRows
+from daskclust.explain.profile_reductions import CenterDistances, RowLabels
 from daskclust.scenes.bands import name_of_samples
 
-#: Number that marks rows without a label.
-NONE = -1
+#: Label of rows without a label.
+NO_LABEL = -1
 #: Name of label -1 in maps and reports, for models that detect noise.
 NOISE = "noise"
 #: Bytes of a predicted label and of a distance.
@@ -53,15 +53,15 @@ _MAX_LEVELS = 100
 class Labeled:
     """Rows and their labels.
 
-    Labels are an additional last column of `rows` if they are lazy.  Otherwise `of_rows` is an
-    array of labels, or the function that computes them.  `classes` are the names of the labels 0,
-    1, ..., if labels are text.  `ignored` is the label of rows that are ignored.
+    Lazy labels are an additional last column of `rows`.  Otherwise `row_labels` is an array of
+    labels, or a function that computes them.  `classes` are the names of the labels 0, 1, ..., if
+    labels are text.  Rows with the label `ignored` are ignored.
     """
 
     rows: Rows
     X: Any
     stored_labels: Any
-    of_rows: LabelsOfRows
+    row_labels: RowLabels
     features: list[str]
     classes: Array | None
     ignored: int | None
@@ -74,7 +74,7 @@ class Labeled:
     @property
     def labels(self) -> Any:
         """Return the labels of all rows."""
-        return self.model.predict(self.X) if callable(self.of_rows) else self.stored_labels
+        return self.model.predict(self.X) if callable(self.row_labels) else self.stored_labels
 
     def name(self, label: int) -> str:
         """Return the name of a label."""
@@ -85,8 +85,8 @@ class Labeled:
         return [_class_of(self.model, label) for label in labels.tolist()]
 
     def reduce(self, reduction: Reduction, request: Any, carry: Carry) -> Any:
-        """Run a pass.  Blocks store computed labels if there is enough memory."""
-        store_labels = callable(self.of_rows) and self.rows.can_keep(_LABEL_BYTES)
+        """Run a pass.  Blocks store the labels that they compute if there is enough memory."""
+        store_labels = callable(self.row_labels) and self.rows.can_keep(_LABEL_BYTES)
         return self.rows.reduce(
             reduction if store_labels else reduction.without_carry(), request, carry
         )
@@ -110,7 +110,7 @@ class Labeled:
         )
 
     def _columns_of_fit(self) -> list[int]:
-        """Return the columns of the features of the fit; an empty list if a feature is missing."""
+        """Return the columns of the features of the fit, or an empty list if one is missing."""
         if self.model is None:
             return []
         names = getattr(self.model, "feature_names_in_", None)
@@ -135,9 +135,10 @@ class Labeled:
         return None if space is None else len(space.centers)
 
     def center_distances(self, labels: Ints, means: Floats, deviations: Floats) -> CenterDistances:
-        """Return the centers of the model, or the means of the rows if they are not comparable.
+        """Return the centers of the model and its distances.
 
-        For distances to means, features are divided by their standard deviation.
+        Without comparable centers, use the means of the rows.  Features are then divided by their
+        standard deviations.
         """
         space = None if self.model is None else center_space(self.model)
         if (
@@ -150,40 +151,42 @@ class Labeled:
         centers = np.full((len(labels), space.centers.shape[1]), np.nan)
         has_center = (labels >= 0) & (labels < len(space.centers))
         centers[has_center] = space.centers[labels[has_center]]
-        # For missing values, the model uses other distances: it scales them to all features.
+        # With missing values, the model uses other distances, which are scaled to all features.
         are_of_labels = (
-            callable(self.of_rows) and space.metric is None and not is_partial(self.model)
+            callable(self.row_labels) and space.metric is None and not is_partial(self.model)
         )
         return CenterDistances(centers, space.feature_weights, space.metric, are_of_labels)
 
 
 def _name_of(model: Any, label: int, default: str) -> str:
-    """Return the name of a label of a model; `default` is the default."""
-    of_class = _class_of(model, label)
-    if of_class is not None:
-        return f"{of_class} ({label})"
+    """Return the name of a label of a model, or `default` without a name."""
+    class_name = _class_of(model, label)
+    if class_name is not None:
+        return f"{class_name} ({label})"
     if hasattr(model, "cluster_classes_"):
         return default
     if clusters_are_classes(model) and model.classes_.dtype.kind in "iu":
         default = name_of(label)
-    is_noise = label == NONE and getattr(model, "_finds_noise", False)
+    is_noise = label == NO_LABEL and getattr(model, "_finds_noise", False)
     return NOISE if is_noise else class_names_of(model)[0].get(label, default)
 
 
 def _class_of(model: Any, label: int) -> str | None:
     """Return the name of the class of a cluster; None if clusters have no classes."""
-    names, owners = class_names_of(model)[0], getattr(model, "cluster_classes_", None)
-    if owners is None or not 0 <= label < len(owners):
+    names, cluster_classes = class_names_of(model)[0], getattr(model, "cluster_classes_", None)
+    if cluster_classes is None or not 0 <= label < len(cluster_classes):
         return None
     classes = model.classes_
     codes = np.arange(len(classes)) if classes.dtype.kind not in "iub" else classes
-    if owners[label] < 0:  # a cluster without a class has a code above the codes of the classes
-        code = int(codes.max(initial=-1)) + 1 + int((owners[:label] < 0).sum())
+    if (
+        cluster_classes[label] < 0
+    ):  # a cluster without a class has a code above the codes of the classes
+        code = int(codes.max(initial=-1)) + 1 + int((cluster_classes[:label] < 0).sum())
         default = name_of(code, kind="cluster")
     else:
-        code, default = int(codes[owners[label]]), str(classes[owners[label]])
+        code, default = int(codes[cluster_classes[label]]), str(classes[cluster_classes[label]])
     code = merged_classes_of(model).get(code, code)
-    if owners[label] >= 0 and classes.dtype.kind in "iub":
+    if cluster_classes[label] >= 0 and classes.dtype.kind in "iub":
         default = name_of(code)
     return names.get(code, default)
 
@@ -216,12 +219,12 @@ def _levels(column: Any, name: Any) -> list[Any]:
     return list(column.cat.categories) if categorical else sorted(set(column.dropna()), key=str)
 
 
-def _columns_of(frame: Any, *, coded: list[tuple[Any, Any]]) -> Any:
+def _columns_of(frame: Any, *, columns_and_levels: list[tuple[Any, Any]]) -> Any:
     """Return a pandas table with a column of 0 and 1 for each level of each category."""
     import pandas
 
     out = {}
-    for number, (name, level) in enumerate(coded):
+    for number, (name, level) in enumerate(columns_and_levels):
         column = frame[name]
         if level is None:
             out[number] = column.astype("float64")
@@ -232,27 +235,29 @@ def _columns_of(frame: Any, *, coded: list[tuple[Any, Any]]) -> Any:
 
 def _as_numbers(X: Any) -> tuple[Any, list[str]]:
     check_dates(X)
-    coded: list[tuple[Any, Any]] = []
+    columns_and_levels: list[tuple[Any, Any]] = []
     are_numbers = True
     for name in X.columns:
         dtype = X[name].dtype
         kind = getattr(dtype, "kind", "O")
         if not hasattr(X[name], "cat") and kind in "iufb":
-            coded.append((name, None))
+            columns_and_levels.append((name, None))
             are_numbers = are_numbers and isinstance(dtype, np.dtype)
             continue
         are_numbers = False
-        levels = _levels(X[name], name)
-        if len(levels) > _MAX_LEVELS:
+        column_levels = _levels(X[name], name)
+        if len(column_levels) > _MAX_LEVELS:
             raise ValueError(
-                f"Column {name!r} must have at most {_MAX_LEVELS} levels, got {len(levels)}. Omit "
-                "it, or join levels."
+                f"Column {name!r} must have at most {_MAX_LEVELS} levels, got "
+                f"{len(column_levels)}. Omit it, or join levels."
             )
-        coded.extend((name, level) for level in levels)
-    names = [str(name) if level is None else f"{name} = {level}" for name, level in coded]
+        columns_and_levels.extend((name, level) for level in column_levels)
+    names = [
+        str(name) if level is None else f"{name} = {level}" for name, level in columns_and_levels
+    ]
     if are_numbers:
         return unwrap(X) if hasattr(X, "to_dask_array") else X.to_numpy(), names
-    convert = partial(_columns_of, coded=coded)
+    convert = partial(_columns_of, columns_and_levels=columns_and_levels)
     if hasattr(X, "to_dask_array"):
         meta = convert(X._meta)
         return X.map_partitions(convert, meta=meta).to_dask_array(), names
@@ -284,7 +289,7 @@ def _labels(y: Any) -> tuple[Any, Array | None]:
 
 
 def name_of_label(model: Any, classes: Array | None, label: int) -> str:
-    """Return the name of a label of a model, or of the labels of a user if `model` is None."""
+    """Return the name of a label; without a model, it is a label that the user passed."""
     default = str(label)
     if classes is not None and 0 <= label < len(classes):
         default = str(classes[label])
@@ -292,7 +297,7 @@ def name_of_label(model: Any, classes: Array | None, label: int) -> str:
 
 
 def labels_of(model: Any, X: Any, y: Any) -> tuple[Any, Array | None]:
-    """Return the labels `y`, or those that a model predicts, as numbers, and names of text."""
+    """Return the labels `y`, or the predictions of a model, as numbers; and names of text."""
     if (model is None) == (y is None):
         raise ValueError(
             "Either model or y must be set, got "
@@ -331,12 +336,12 @@ def open_labeled(
     y: Any = None,
     features: Sequence[str] | None = None,
     predicted: Any = None,
-    keep: bool = False,
+    store_labels: bool = False,
 ) -> Labeled:
-    """Combine rows with labels `y`, or with labels that a model predicts.
+    """Combine rows with labels `y`, or with the predictions of a model.
 
-    `predicted` are labels of the model that are already computed, for example ``labels_``.  With
-    `keep`, labels of rows in memory are predicted once and stored.
+    `predicted` are predictions that exist already, for example ``labels_``.  With `store_labels`,
+    rows in memory are labeled once, and not again in each pass.
     """
     if model is None and y is None:
         raise ValueError(
@@ -383,14 +388,18 @@ def open_labeled(
         )
     if features is None:
         features = [f"x{j}" for j in range(data.shape[1])]
-    owner, ignored = (model, None) if y is None else (None, NONE)
-    of_rows: LabelsOfRows = None
-    plain = y is None and predicted is None and not hasattr(X, "columns")
-    if plain and not merged_classes_of(model) and not (keep and not is_dask(data)):
+    labeling_model, ignored = (model, None) if y is None else (None, NO_LABEL)
+    row_labels: RowLabels = None
+    can_label_blocks = y is None and predicted is None and not hasattr(X, "columns")
+    if (
+        can_label_blocks
+        and not merged_classes_of(model)
+        and not (store_labels and not is_dask(data))
+    ):
         function = label_function(model, data.dtype)
-        of_rows = None if function is None else function.labeled
-    if of_rows is not None:
-        # Each block is labeled once, on the worker that holds it.
+        row_labels = None if function is None else function.labeled
+    if row_labels is not None:
+        # Each block is labeled on the worker that holds it.
         one_chunk = not is_dask(data) or data.numblocks[1] == 1
         rows = open_rows(data if one_chunk else data.rechunk({1: -1}))
         predicted, classes = None, None
@@ -400,12 +409,21 @@ def open_labeled(
         )
     else:
         predicted, classes = _labels(y)
-    if of_rows is None:
+    if row_labels is None:
         if is_dask(data) or is_dask(predicted) or len(data) != len(predicted):
             rows = open_labeled_rows(data, predicted, masked=True)
         else:
-            rows, of_rows = open_rows(data), np.asarray(predicted)
-    of_samples = wavelengths, values_are
+            rows, row_labels = open_rows(data), np.asarray(predicted)
+    metadata = wavelengths, values_are
     return Labeled(
-        rows, data, predicted, of_rows, features, classes, ignored, cube, owner, *of_samples
+        rows,
+        data,
+        predicted,
+        row_labels,
+        features,
+        classes,
+        ignored,
+        cube,
+        labeling_model,
+        *metadata,
     )

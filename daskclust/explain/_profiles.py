@@ -15,7 +15,7 @@ from daskclust.core.engine import Carry
 from daskclust.core.estimator.validation import as_percent, dominant_feature
 from daskclust.core.kernels.moments import merge_moments
 from daskclust.exceptions import MemoryPlanError
-from daskclust.explain._labeled_rows import NOISE, NONE, Labeled, open_labeled
+from daskclust.explain._labeled_rows import NO_LABEL, NOISE, Labeled, open_labeled
 from daskclust.explain.profile_kernels import choose_bins, histogram_quantiles, rank_areas
 from daskclust.explain.profile_reductions import (
     LABEL_HISTOGRAMS,
@@ -32,18 +32,18 @@ from daskclust.scenes.questions import questions_of
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 #: Minimum and maximum number of bins per feature; target and maximum number of all histogram cells.
 _BINS, _CELLS, _MAX_CELLS = (64, 4096), 2**20, 2**26
-#: Number of rows above which fewer bins are used; minimum number of bins; number of cells per
-#: feature that fit a cache.
-_FEWER_BINS_FROM, _FEWER_BINS, _NEAR_CELLS = 2**17, 384, 2**13
+#: For data with more than `_MANY_ROWS` rows, whose histograms should fit a cache: minimum number of
+#: bins, and number of cells per feature that fit.
+_MANY_ROWS, _MIN_MANY_ROWS_BINS, _CACHED_CELLS = 2**17, 384, 2**13
 #: Number of sampled rows per bin.
-_ROWS_OF_BIN = 8
+_ROWS_PER_BIN = 8
 #: Maximum and minimum number of sampled rows, maximum number of sampled values, and sampled rows
 #: per cluster.
-_ROWS, _FEWEST_ROWS, _VALUES, _MIN_ROWS_PER_CLUSTER = 16384, 4096, 2**22, 64
-#: Number of nearest rows, and maximum number of characters that are shown of a table cell.
+_ROWS, _MIN_ROWS, _VALUES, _MIN_ROWS_PER_CLUSTER = 16384, 4096, 2**22, 64
+#: Number of nearest rows per cluster, and maximum number of characters of a table cell.
 _NEAREST, _MAX_CHARACTERS = 5, 160
 #: Attributes that are arrays with one entry per cluster.
-_OF_CLUSTERS = (
+_ARRAYS_BY_CLUSTER = (
     "labels sizes shares missing means deviations rest_means lows highs quantiles differences aucs "
     "auc_errors nearest_rows nearest_distances"
 ).split()
@@ -52,25 +52,27 @@ _SEED = 20
 
 
 def sample_labeled(
-    data: Labeled, n_rows: int = _ROWS, each: int = _MIN_ROWS_PER_CLUSTER
+    data: Labeled, n_rows: int = _ROWS, n_per_label: int = _MIN_ROWS_PER_CLUSTER
 ) -> LabelSample:
-    """Compute the moments of each label, and draw a sample with rows of each label, in one pass."""
+    """Compute the moments of each label, and draw rows of each label, in one pass."""
     count = min(n_rows, max(_VALUES // len(data.features), 2048))
     share = min(1.0, count / max(data.rows.n_rows, 1))
-    request = LabelSampleRequest(len(data.features), _SEED, share, each, data.ignored, data.of_rows)
+    request = LabelSampleRequest(
+        len(data.features), _SEED, share, n_per_label, data.ignored, data.row_labels
+    )
     carry = Carry()
-    sample_ = data.reduce(LABEL_SAMPLE, request, carry)
-    if not len(sample_.labels):
+    result = data.reduce(LABEL_SAMPLE, request, carry)
+    if not len(result.labels):
         raise ValueError("At least one row must have a label, got none.")
-    data.check_range(sample_.rows["x"][sample_.rows["key"] <= share])
-    sample: LabelSample = sample_._replace(label_cache=carry)
+    data.check_range(result.rows["x"][result.rows["key"] <= share])
+    sample: LabelSample = result._replace(label_cache=carry)
     return sample
 
 
 def _n_bins(k: int, p: int, n_rows: int) -> int:
     max_bins = _BINS[1]
-    if n_rows > _FEWER_BINS_FROM:
-        max_bins = min(max_bins, max(_FEWER_BINS, _NEAR_CELLS // k))
+    if n_rows > _MANY_ROWS:
+        max_bins = min(max_bins, max(_MIN_MANY_ROWS_BINS, _CACHED_CELLS // k))
     return int(np.clip(_CELLS // (k * p), _BINS[0], max_bins))
 
 
@@ -79,11 +81,14 @@ def _rows_of_bins(data: Labeled) -> int:
     if not data.n_clusters:
         return _ROWS
     n_bins = _n_bins(data.n_clusters, len(data.features), data.rows.n_rows)
-    return int(np.clip(_ROWS_OF_BIN * n_bins, _FEWEST_ROWS, _ROWS))
+    return int(np.clip(_ROWS_PER_BIN * n_bins, _MIN_ROWS, _ROWS))
 
 
 def _rest(moments: Floats) -> Floats:
-    """Return the moments of the rows of all other labels; differences of sums would be inexact."""
+    """Return the moments of all other rows, for each label.
+
+    Moments are merged from both ends, because differences of sums would be inexact.
+    """
     k = moments.shape[1]
     before, after = np.zeros_like(moments), np.zeros_like(moments)
     for c in range(1, k):
@@ -99,7 +104,7 @@ def _deviations(moments: Floats) -> Floats:
 
 
 def _difference(cluster: Floats, rest: Floats) -> Floats:
-    """Return the difference of the means, divided by the root of the mean variance."""
+    """Return the difference of the means, divided by the root of the mean of the variances."""
     width = np.sqrt((_deviations(cluster) ** 2 + _deviations(rest) ** 2) / 2)
     with np.errstate(invalid="ignore", divide="ignore"):
         out = np.where(cluster[1] == rest[1], 0.0, (cluster[1] - rest[1]) / width)
@@ -127,8 +132,8 @@ class Profiles:
     names : list of str
         Names of the clusters.
     features : list of str
-        Names of the features.  A category has a feature ``column = level`` for each level; its mean
-        is a fraction.
+        Names of the features.  A category has a feature ``column = level`` for each level, whose
+        mean is the fraction of rows with this level.
     sizes, shares : ndarray of shape (k,), float64
         Number of rows of each cluster, and their fraction of all rows.
     missing : ndarray of shape (k, p)
@@ -142,10 +147,11 @@ class Profiles:
     quantiles : ndarray of shape (k, p, 5)
         Quantiles at 5, 25, 50, 75 and 95 %.
     differences : ndarray of shape (k, p)
-        Mean minus the mean of the rest, divided by the root of the mean of the two variances.
+        Mean minus the mean of the rest, divided by the root of the mean of the two variances.  The
+        rest are the rows of all other clusters.
     aucs, auc_errors : ndarray of shape (k, p)
-        Probability that a row of the cluster has a larger value than a row of the rest, where
-        ties count half; and the maximum error of this number, because histograms are coarse.
+        Probability that a row of the cluster has a larger value than a row of the rest (a tie
+        counts half), and the maximum error of this probability due to the bins.
     nearest_rows : ndarray of shape (k, 5), int64
         Numbers of the rows nearest to the center, nearest first; -1 if there are fewer rows.
     nearest_distances : ndarray of shape (k, 5), float64
@@ -163,9 +169,9 @@ class Profiles:
     classes : list of (str or None), or None
         Class of each cluster, for models with classes.
     advice : str
-        Advice to scale the features if one feature has nearly all of the variance, else empty.
+        Advice to scale the features if one feature has nearly all the variance, else empty.
     are_vectors : bool
-        True if the features are the values of vectors, whose single values have no meaning.
+        True if the rows are vectors, such as embeddings, whose single values have no meaning.
     nearest_cells : pandas.DataFrame or None
         Additional columns of the nearest rows, ordered by cluster and distance.
     """
@@ -249,12 +255,14 @@ class Profiles:
     @property
     def _are_named(self) -> bool:
         pairs = zip(self.names, self.labels.tolist(), strict=True)
-        return any(name != str(label) for name, label in pairs if (name, label) != (NOISE, NONE))
+        return any(
+            name != str(label) for name, label in pairs if (name, label) != (NOISE, NO_LABEL)
+        )
 
     @property
     def n_clusters(self) -> int:
         """Number of clusters that occur, without noise."""
-        return len(self.labels) - ((NOISE, NONE) in zip(self.names, self.labels, strict=True))
+        return len(self.labels) - ((NOISE, NO_LABEL) in zip(self.names, self.labels, strict=True))
 
     def nearest(self, label: Any = None, *, text: Any = None) -> Any:
         """Return the rows nearest to the center of each cluster, or of one cluster.
@@ -270,7 +278,7 @@ class Profiles:
         -------
         pandas.DataFrame
             Columns ``cluster``, ``row``, ``distance``; for a cube also ``line``, ``column``,
-            ``x`` and ``y``; the columns of `nearest_cells`; and ``text``, if it is given.
+            ``x`` and ``y``; the columns of `nearest_cells`; and ``text``, if passed.
 
         Raises
         ------
@@ -309,7 +317,7 @@ class Profiles:
         return frame
 
     def distinguishing(self, label: Any, count: int = 5) -> list[str]:
-        """Return the features that distinguish a cluster most, ordered by AUC.
+        """Return the features that distinguish a cluster best, ordered by AUC.
 
         Parameters
         ----------
@@ -371,9 +379,9 @@ class Profiles:
             )
         return "; ".join(phrases) or "no feature has values both here and in the rest"
 
-    def of(self, places: Sequence[int]) -> Profiles:
-        """Return the profiles of the clusters at these positions, in this order."""
-        positions = list(places)
+    def of(self, indices: Sequence[int]) -> Profiles:
+        """Return the profiles of the clusters at these indices, in this order."""
+        positions = list(indices)
         present = self.nearest_rows >= 0
         starts = np.append(0, np.cumsum(present.sum(axis=1)))
         cells = self.nearest_cells
@@ -387,11 +395,11 @@ class Profiles:
             pixels=None if self.pixels is None else self.pixels[positions],
             coordinates=None if self.coordinates is None else self.coordinates[positions],
             nearest_cells=cells,
-            **{name: getattr(self, name)[positions] for name in _OF_CLUSTERS},
+            **{name: getattr(self, name)[positions] for name in _ARRAYS_BY_CLUSTER},
         )
 
     def plot(self, ax: Any = None, colors: Sequence[str] | None = None) -> Any:
-        """Draw the profiles: mean spectra and deviations for scenes, else a heat map.
+        """Draw mean spectra with deviations for scenes, and a heat map for other data.
 
         Parameters
         ----------
@@ -456,7 +464,7 @@ class Profiles:
         lines = []
         for position, label in enumerate(self.labels):
             present = np.flatnonzero(self.nearest_rows[position] >= 0)
-            near = [self.spot(position, int(i)) for i in present]
+            nearest_texts = [self.spot(position, int(i)) for i in present]
             lines.append(
                 f"<tr><td>{escape(self.names[position])}</td><td{align_right}>{self.sizes[position]:,.0f}</td>"
                 f"<td{align_right}>{self.shares[position]:.1%}</td>"
@@ -466,7 +474,9 @@ class Profiles:
                     else f"<td{align_left}>{escape(self.describe(label))}</td>"
                 )
                 + f"<td{align_left}>"
-                + ("<br>" if self.nearest_cells is not None else ", ").join(map(escape, near))
+                + ("<br>" if self.nearest_cells is not None else ", ").join(
+                    map(escape, nearest_texts)
+                )
                 + "</td></tr>"
             )
         things = "Rows" if self.pixels is None else "Pixels"
@@ -512,18 +522,18 @@ class Profiles:
 def profiles(model: Any, X: Any, y: Any = None) -> Profiles:
     """Describe each cluster: statistics, distinguishing features and typical rows.
 
-    Use it to find out what the clusters of a model, or classes, have in common.
+    Use it to find out what the rows of a cluster, or of a class, have in common.
 
     Parameters
     ----------
     model : fitted estimator, or None
         Model whose ``predict`` returns the clusters.
     X : array-like, dask.array.Array, DataFrame, xarray.DataArray or Cube of shape (n, p)
-        Rows; NaN for missing values if the model accepts them.  A table may have additional
-        columns.  Each level of a category (or of a text column in pandas) is a feature.
+        Rows; NaN for missing values if the model accepts them.  A table may have more columns than
+        the model uses.  Each level of a category (or of a pandas text column) is a feature.
     y : array-like or dask.array.Array of shape (n,), optional
-        Labels that replace those of the model, such as true classes: whole numbers (for NumPy
-        also text), -1 for rows to ignore.
+        Labels that replace the predictions of the model, such as true classes: whole numbers (for
+        NumPy also text), -1 for rows to ignore.
 
     Returns
     -------
@@ -532,8 +542,7 @@ def profiles(model: Any, X: Any, y: Any = None) -> Profiles:
     Raises
     ------
     ValueError
-        For infinity, text columns of a Dask table with unknown levels, and if both model and y are
-        None.
+        For infinity, for text columns of a Dask table with unknown levels, and without model and y.
     MemoryPlanError
         For more than 2**20 clusters times features.
 
@@ -544,22 +553,22 @@ def profiles(model: Any, X: Any, y: Any = None) -> Profiles:
 
     Notes
     -----
-    *Passes*: 2.  The first computes moments and draws up to 16 384 rows, and 64 rows of each
-    cluster.  The second computes histograms, whose edges are quantiles of the sample.  Labels of a
-    lazy X are predicted in both passes, unless X fits into memory.  *To the client*: the sample and
-    the histograms, which have about 2**20 cells and at least 64 bins per feature and cluster.
+    *Passes*: 2.  The first pass computes moments, and draws up to 16 384 rows and at least 64 rows
+    of each cluster.  The second pass computes histograms, whose edges are quantiles of the sample.
+    Both passes predict the labels of a lazy X, unless X fits into memory.  *To the client*: the
+    sample, and the histograms of about 2**20 cells in total.
 
-    *Bins*: at most 4096 per feature.  For more than 2**17 rows, at most 2**13 divided by the number
-    of clusters, or 384 if this is more.
+    *Bins*: 64 to 4096 per feature.  For more than 2**17 rows, the maximum is 2**13 divided by the
+    number of clusters, but at least 384.
 
     Means, deviations and ranges are exact.  Quantiles and AUC are computed from the histograms.
     They are exact for features with few different values.  For other features the error of an AUC
-    is at most ``auc_errors``.  Consider pairs of a row of the cluster and a row of the rest: the
-    bound is half the fraction of pairs in one bin.
+    is at most ``auc_errors``: half the fraction of pairs that are in one bin, among the pairs of a
+    row of the cluster and a row of the rest.
 
     Distances to centers use the metric and the feature weights of the model.  For models without
-    centers, and with `y`, distances to the mean are used, and features are divided by their
-    standard deviation.
+    centers, and with `y`, they are distances to the means, and features are divided by their
+    standard deviations.
 
     Examples
     --------
@@ -568,8 +577,8 @@ def profiles(model: Any, X: Any, y: Any = None) -> Profiles:
     >>> from daskclust.explain import profiles
     >>> X = np.array([[0.0, 5.0], [1.0, 5.0], [9.0, 5.0], [10.0, 5.0]])
     >>> model = daskclust.KMeans(n_clusters=2, random_state=0).fit(X)
-    >>> found = profiles(model, X)
-    >>> found.sizes, found.distinguishing(0, 1)
+    >>> result = profiles(model, X)
+    >>> result.sizes, result.distinguishing(0, 1)
     (array([2., 2.]), ['x0'])
     """
     data = open_labeled(model, X, y)
@@ -585,9 +594,9 @@ def profiles_of(data: Labeled, sample: LabelSample) -> Profiles:
             f"for {k} clusters in {p} features. Use coarser clusters: pass their labels as y."
         )
     n_bins = _n_bins(k, p, data.rows.n_rows)
-    # Rows of a label are sorted by key.
+    # The sample is sorted by label and key.
     rows, labels = sample.rows, sample.rows["label"]
-    uniform = rows["key"] <= min(sample.share, _ROWS_OF_BIN * n_bins / data.rows.n_rows)
+    uniform = rows["key"] <= min(sample.share, _ROWS_PER_BIN * n_bins / data.rows.n_rows)
     sampled = uniform | (
         np.arange(len(rows)) - np.searchsorted(labels, labels) < _MIN_ROWS_PER_CLUSTER
     )
@@ -600,7 +609,7 @@ def profiles_of(data: Labeled, sample: LabelSample) -> Profiles:
     center_distances = data.center_distances(sample.labels, means, _deviations(total))
     weight = float(sample.weights.sum())
     request = HistogramsRequest(
-        sample.labels, bins, center_distances, _NEAREST, weight, data.of_rows
+        sample.labels, bins, center_distances, _NEAREST, weight, data.row_labels
     )
     histograms: Histograms = data.reduce(LABEL_HISTOGRAMS, request, sample.label_cache)
     areas, errors = rank_areas(histograms.counts, bins.single())
@@ -647,8 +656,8 @@ def _advice(data: Labeled, moments: Floats, bounds: Floats) -> str:
         return ""
     feature, share = dominant
     return (
-        f"{data.features[feature]} has {as_percent(share)} of the variance and nearly determines "
-        "the clusters alone. Scale the features first, unless all have the same unit."
+        f"{data.features[feature]} has {as_percent(share)} of the variance, so it nearly "
+        "determines the clusters. Scale the features first, unless all have the same unit."
     )
 
 

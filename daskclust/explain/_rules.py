@@ -22,8 +22,8 @@ from daskclust.explain.profile_reductions import LabelSample
 
 #: Number of leaves per cluster, and minimum number of leaves.
 _LEAVES_PER_CLUSTER, _MIN_LEAVES = 2, 4
-#: Maximum product of sampled rows, features and clusters for which `explained` computes rules.  The
-#: time is about ten seconds, or minutes if clusters overlap and the tree is deep.
+#: Maximum product of sampled rows, features and clusters for which `explained` computes rules.  At
+#: the maximum they take about ten seconds, or minutes for a deep tree of clusters that overlap.
 _MAX_AUTOMATIC = 10**9
 
 
@@ -89,9 +89,9 @@ class Rules:
     tree : sklearn.tree.DecisionTreeClassifier
         The fitted tree.
     things : str
-        Word for the rows: ``"rows"``, or ``"pixels"`` of a scene.
+        Word for the rows in texts: ``"rows"``, or ``"pixels"`` for a scene.
     shown : frozenset of str, or None
-        Names of the clusters whose rules are shown; None shows all.
+        Names of the clusters whose rules are shown; None means all.
     """
 
     rules: list[Rule]
@@ -114,7 +114,7 @@ class Rules:
     @property
     def without_rule(self) -> list[tuple[str, str, float]]:
         """Clusters without a rule: name, most frequent prediction and its fraction."""
-        absent = np.flatnonzero(self.counts.sum(axis=0) == 0)
+        unpredicted = np.flatnonzero(self.counts.sum(axis=0) == 0)
         predicted, sizes = self.counts.argmax(axis=1), self.counts.sum(axis=1)
         return [
             (
@@ -122,7 +122,7 @@ class Rules:
                 self.names[predicted[c]],
                 float(self.counts[c, predicted[c]] / sizes[c]),
             )
-            for c in absent.tolist()
+            for c in unpredicted.tolist()
         ]
 
     def __repr__(self) -> str:
@@ -135,15 +135,15 @@ class Rules:
             f"{rule.cluster}: {rule} ({rule.rows} {things}, precision {rule.precision:.1%})"
             for rule in self.rules
         ]
-        return "\n".join([*lines, *self._absences()])
+        return "\n".join([*lines, *self._missing_rules()])
 
-    def _absences(self) -> list[str]:
-        """Explain why clusters have no rule, and which rules apply to their rows."""
+    def _missing_rules(self) -> list[str]:
+        """Return a sentence for each cluster without a rule."""
         why = f"in the sampled {self.things} it is not the largest cluster of any of the "
         return [
             f"{name}: no rule, because {why}{len(self.rules)} leaves; {share:.1%} of its "
-            f"{self.things} follow the rules of {instead}"
-            for name, instead, share in self.without_rule
+            f"{self.things} follow the rules of {predicted_name}"
+            for name, predicted_name, share in self.without_rule
             if self.shown is None or name in self.shown
         ]
 
@@ -182,15 +182,15 @@ class Rules:
         return (
             f"<table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>"
             f"<p>The rules predict the cluster of {self.fidelity:.1%} of all {self.things}.</p>"
-            + "".join(f"<p>{escape(text)}.</p>" for text in self._absences())
+            + "".join(f"<p>{escape(text)}.</p>" for text in self._missing_rules())
         )
 
 
 class Split(NamedTuple):
     """Split on the path to a leaf.
 
-    The path continues with values up to the threshold if `is_below`, else with values above it, and
-    with missing values if `takes_missing`.
+    The path takes the values up to the threshold if `is_below`, else the values above it.  It takes
+    missing values if `takes_missing`.
     """
 
     feature: int
@@ -224,8 +224,8 @@ def rules(model: Any, X: Any, y: Any = None, max_leaves: int | None = None) -> R
     X : array-like, dask.array.Array, DataFrame, xarray.DataArray or Cube of shape (n, p)
         Rows.
     y : array-like or dask.array.Array of shape (n,), optional
-        Labels that replace those of the model, as in :func:`profiles`: whole numbers (for NumPy
-        also text), -1 for rows to ignore.
+        Labels that replace the predictions of the model, as in :func:`profiles`: whole numbers (for
+        NumPy also text), -1 for rows to ignore.
     max_leaves : int, optional
         Maximum number of leaves, at least 2.  Default: twice the number of clusters.
 
@@ -236,7 +236,7 @@ def rules(model: Any, X: Any, y: Any = None, max_leaves: int | None = None) -> R
     Raises
     ------
     ValueError
-        For fewer than 2 clusters or leaves, and if both model and y are None.
+        For fewer than 2 clusters or leaves, and without model and y.
 
     Warns
     -----
@@ -245,12 +245,12 @@ def rules(model: Any, X: Any, y: Any = None, max_leaves: int | None = None) -> R
 
     Notes
     -----
-    *Passes*: 2.  The first draws rows.  scikit-learn fits the tree to these rows, each with the
-    number of rows that it represents as its weight.  The second pass counts the rows that the tree
-    assigns to their cluster.  Labels of a lazy X are predicted in both passes.
+    *Passes*: 2.  The first pass draws rows, and scikit-learn fits a tree to them.  The weight of a
+    drawn row is the number of rows that it represents.  The second pass counts the rows that the
+    tree assigns to their cluster.  Both passes predict the labels of a lazy X.
 
-    A leaf predicts the largest cluster among its sampled rows.  So a cluster that overlaps with
-    larger clusters may have no rule, and the result names it.  More leaves may help.
+    A leaf predicts the largest cluster among its sampled rows.  A cluster that overlaps with larger
+    clusters may therefore have no rule.  The result names such clusters.  More leaves may help.
 
     *Cost*: each level of the tree takes time proportional to the product of sampled rows, features
     and clusters, which is minutes for a thousand clusters of embeddings.
@@ -262,13 +262,13 @@ def rules(model: Any, X: Any, y: Any = None, max_leaves: int | None = None) -> R
     >>> from daskclust.explain import rules
     >>> X = np.array([[0.0, 5.0], [1.0, 5.0], [9.0, 5.0], [10.0, 5.0]])
     >>> model = daskclust.KMeans(n_clusters=2, random_state=0).fit(X)
-    >>> found = rules(model, X)
-    >>> found.fidelity, sorted(str(rule) for rule in found.rules)
+    >>> result = rules(model, X)
+    >>> result.fidelity, sorted(str(rule) for rule in result.rules)
     (1.0, ['x0 <= 5', 'x0 > 5'])
     """
     if np.ndim(y) == 0 and y is not None:
         raise TypeError(f"y must be one label per row, got {y!r}. Use max_leaves={y!r} for leaves.")
-    data = open_labeled(model, X, y, keep=True)
+    data = open_labeled(model, X, y, store_labels=True)
     if max_leaves is not None:
         check_integer(max_leaves, "max_leaves", 2)
     return rules_of(data, sample_labeled(data), max_leaves)
@@ -290,11 +290,11 @@ def rules_of(data: Labeled, sample: LabelSample, max_leaves: int | None = None) 
     weights = np.asarray(sample.weights / np.bincount(index, minlength=k))[index]
     tree.fit(sample.rows["x"], index, sample_weight=weights)
     leaves = np.flatnonzero(tree.tree_.children_left < 0)
-    of_rows = map_rows(
+    leaf_of_row = map_rows(
         data.X, _Leaves(tree, leaves, data.rows.dtype), dtype=np.int64, name="leaves"
     )
-    table = open_label_pairs(of_rows, data.labels, masked=True).reduce(CONTINGENCY, None)
-    table = table[np.isin(table[:, 1], sample.labels)]  # without rows that y ignores
+    table = open_label_pairs(leaf_of_row, data.labels, masked=True).reduce(CONTINGENCY, None)
+    table = table[np.isin(table[:, 1], sample.labels)]  # drop rows to ignore
     counts = np.zeros((len(leaves), k), np.int64)
     counts[table[:, 0], np.searchsorted(sample.labels, table[:, 1])] = table[:, 2]
     names = [data.name(int(label)) for label in sample.labels]
@@ -371,9 +371,9 @@ def explained(
 ) -> tuple[Profiles, Rules | str]:
     """Return profiles and rules together, in three passes.
 
-    `labels` replace the predictions of the model for X.  There are no rules, but a text with the
-    reason, for one cluster, for vectors (their single values have no meaning), and if rules would
-    take too long.  In the last case the text is also a warning.
+    `labels` replace the predictions of the model for X.  A text with the reason replaces the rules
+    of a single cluster, of vectors, and of data for which rules take too long.  In the last case
+    the text is also a warning.
     """
     data = open_labeled(model, X, features=features, predicted=labels)
     sample = sample_labeled(data)

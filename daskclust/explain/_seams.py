@@ -17,14 +17,14 @@ from daskclust.scenes.mosaic_seams import count_seams
 
 @dataclass(frozen=True, repr=False)
 class TileDrift:
-    """Shares of clusters by tile of a mosaic, and differences at the seams.
+    """Fractions of clusters by tile of a mosaic, and differences at the seams.
 
     Attributes
     ----------
     tiles : list of str
         Names of the tiles that have pixels.
     labels : ndarray of shape (k,), int64
-        Labels that occur.
+        Labels that occur, sorted.
     names : list of str
         Names of the clusters.
     sizes : ndarray of shape (m,), int64
@@ -36,8 +36,8 @@ class TileDrift:
     seam_sizes : ndarray of shape (s, 2), int64
         Number of pixels near each seam, in both tiles.
     distances : ndarray of shape (s,), float64
-        Total variation distance of the clusters near both sides of each seam, from 0 (equal
-        shares) to 1 (no common cluster).
+        Total variation distance between the fractions of clusters on the two sides of each seam,
+        from 0 (equal) to 1 (no common cluster).
     """
 
     tiles: list[str]
@@ -64,19 +64,22 @@ class TileDrift:
         pandas.DataFrame
             Columns ``tile``, ``size``, ``distance`` (mean over the seams of the tile, weighted by
             pixels; NaN without seams), ``neighbor`` (with the largest distance),
-            ``neighbor_distance``, and the share of each cluster.
+            ``neighbor_distance``, and the fraction of each cluster.
         """
         import pandas
 
         m = len(self.tiles)
         weight = np.tile(self.seam_sizes.sum(axis=1), 2)
-        tile, other = self.seams.T.ravel(), self.seams[:, ::-1].T.ravel()
+        tile, neighbor_tile = self.seams.T.ravel(), self.seams[:, ::-1].T.ravel()
         distance = np.tile(self.distances, 2)
         with np.errstate(invalid="ignore", divide="ignore"):
             mean = np.bincount(tile, weight * distance, m) / np.bincount(tile, weight, m)
         largest, neighbor = np.full(m, np.nan), np.full(m, None, object)
-        for at in np.argsort(distance, kind="stable").tolist():
-            largest[tile[at]], neighbor[tile[at]] = distance[at], self.tiles[other[at]]
+        for position in np.argsort(distance, kind="stable").tolist():
+            largest[tile[position]], neighbor[tile[position]] = (
+                distance[position],
+                self.tiles[neighbor_tile[position]],
+            )
         columns = {"tile": self.tiles, "size": self.sizes, "distance": mean, "neighbor": neighbor}
         columns["neighbor_distance"] = largest
         for name, share in zip(self.names, self.shares.T, strict=True):
@@ -91,8 +94,8 @@ class TileDrift:
 def tile_drift(model: Any, X: Any, y: Any = None, *, width: int = 8) -> TileDrift:
     """Compare the clusters of adjacent tiles of a mosaic.
 
-    Use it to find tiles whose clusters differ from those of their neighbors, for example because
-    of haze, another date or another processing.
+    Use it to find tiles whose clusters differ from the clusters of adjacent tiles, for example
+    because of haze, another date or another processing.
 
     Parameters
     ----------
@@ -115,17 +118,17 @@ def tile_drift(model: Any, X: Any, y: Any = None, *, width: int = 8) -> TileDrif
     TypeError
         If X is not a cube.
     ValueError
-        If both or none of `model` and `y` are given.  If the cube is not a mosaic, or is a mosaic
-        of several dates or with ``overlap="mean"``.
+        If not exactly one of `model` and `y` is set.  If the cube is not a mosaic, or if a mosaic
+        has several dates or ``overlap="mean"``.
 
     Notes
     -----
-    A pixel belongs to the tile that its first band comes from.  It is near a seam with another tile
-    if a pixel of that tile is at most `width` pixels away in its row or column.  Land cover changes
-    at a seam, too: compare the distance of a seam with the distances of the other seams.
+    A pixel belongs to the tile of its first band.  It is near a seam if a pixel of another tile is
+    at most `width` pixels away in the same row or column.  Land cover may also change at a seam:
+    compare the distance of a seam with the distances of other seams.
 
-    The function labels the pixels and reads the first band of the tiles once.  For each block, only
-    counts by tile, neighbor and cluster are sent to the client.
+    The function labels the pixels, and reads the first band of the tiles once.  *To the client*:
+    counts by tile, neighbor and cluster for each block.
 
     Examples
     --------

@@ -15,24 +15,24 @@ from daskclust.core.array_types import Array, Bools, Floats, Ints
 from daskclust.core.kernels.compiling import compiled, read_only
 from daskclust.core.kernels.nearest.row_loops import add_moments, row_distance
 
-#: Number of cells of equal width per feature.  They speed up the search for a bin.
+#: Number of cells of equal width per feature, which speed up the search for a bin.
 _CELLS = 4096
-#: Conditions for moving edges to the ends of cells, so that no search is needed: minimum number of
-#: edges, maximum error of an AUC, and maximum growth of this error if it is larger.
+#: Edges are moved to the ends of cells, so that no search is needed, under two conditions.  There
+#: are at least `_MIN_EDGES` edges.  And the error of an AUC is at most `_SMALL_ERROR`, or grows at
+#: most by the factor `_GROWTH`.
 _MIN_EDGES, _SMALL_ERROR, _GROWTH = 16, 1.2e-3, 1.3
-#: Maximum number of values and maximum number of rows whose cells are computed together.
+#: Maximum number of values and rows whose cells are computed together.
 _TILE, _TILE_ROWS = 2**18, 4096
-#: Number of cells per cache line; mask and number of bits of one of four cells in a number.
-_LINE, _LOW, _BITS = 32, np.uint64(0xFFFF), np.uint64(16)
-#: Number of rows that are counted together; maximum count per label.  Two-byte counts stay in the
-#: first-level cache.
+#: Number of cells per cache line.  Four cells are read as one number: mask and bits of a cell.
+_LINE_CELLS, _CELL_MASK, _CELL_BITS = 32, np.uint64(0xFFFF), np.uint64(16)
+#: Number of rows that are counted together, and maximum count per label.  Counts of two bytes stay
+#: in the first-level cache.
 _COUNTED_ROWS, _MAX_COUNT = 15 * 2**12, 2**16 - 1
-#: Number of features to a multiple of which moments are padded, for vector instructions.
+#: Moments are padded to a multiple of this number of features, for vector instructions.
 _VECTOR = 8
-#: Bytes of the rows that are sorted by label together: they and the next rows fit the second-level
-#: cache.
+#: Bytes of the rows that are sorted by label together.  Two batches fit the second-level cache.
 _SORTED_BYTES = 3 * 2**17
-#: Fraction of the bins that follow the quantiles of single labels.
+#: Fraction of the bins whose edges are quantiles of single labels.
 _LABEL_BINS = 0.25
 
 
@@ -67,11 +67,11 @@ def _moments(x, index, weights, weighted, sizes, moments, bounds, missing):  # p
 
 
 @compiled(counted=False)
-def _complete_moments(x, index, sizes, facts, order, ends):  # pragma: no cover
+def _complete_moments(x, index, sizes, statistics, order, ends):  # pragma: no cover
     """Compute moments of unweighted rows.  Missing values make the sums NaN."""
     for begin in range(0, x.shape[0], order.size):
         count = min(order.size, x.shape[0] - begin)
-        # Rows are visited label by label, so that the moments of a label stay in registers.
+        # Visit rows label by label, so that the moments of a label stay in registers.
         ends[:] = 0
         for i in range(count):
             ends[index[begin + i] + 2] += 1
@@ -88,9 +88,9 @@ def _complete_moments(x, index, sizes, facts, order, ends):  # pragma: no cover
             if sizes[c] == 0.0:
                 # Squares are relative to a row of the label, which keeps them accurate.
                 for j in range(x.shape[1]):
-                    facts[c, j] = np.float64(x[order[first], j])
+                    statistics[c, j] = np.float64(x[order[first], j])
             sizes[c] += stop - first
-            add_moments(x, order, first, stop, facts, c, begin + count)
+            add_moments(x, order, first, stop, statistics, c, begin + count)
 
 
 def value_moments(
@@ -98,9 +98,12 @@ def value_moments(
 ) -> tuple[Floats, Floats, Floats, Floats]:
     """Return moments, range and missing values of each feature, by label in [0, k).
 
-    Rows with other labels and columns after ``n_features`` are ignored.  The results are the weight
-    of the rows (k,); weight, mean and sum of squared deviations of the values (3, k, p); minimum
-    and maximum (2, k, p), infinite without values; and the weight of the missing values (k, p).
+    Rows with other labels and columns after ``n_features`` are ignored.  The results are:
+
+    - the weight of the rows (k,);
+    - weight, mean and sum of squared deviations of the values (3, k, p);
+    - minimum and maximum (2, k, p), infinite without values;
+    - the weight of the missing values (k, p).
     """
     p = x.shape[1] if n_features is None else n_features
     x, index, weights = _kernel_arguments(x, index, weight)
@@ -112,8 +115,8 @@ def value_moments(
         rows = int(np.clip(_SORTED_BYTES // max(x.itemsize * x.shape[1], 1), 32, 4096))
         order, ends = np.empty(rows, np.int64), np.empty(k + 2, np.int64)
         _complete_moments(x, index, sizes, padded.reshape(k, 5 * width), order, ends)
-        facts = padded.transpose(1, 0, 2)[..., :p]
-        (origin, sums, squares), bounds = facts[:3], facts[3:]
+        statistics = padded.transpose(1, 0, 2)[..., :p]
+        (origin, sums, squares), bounds = statistics[:3], statistics[3:]
         total = np.repeat(sizes[:, None], p, axis=1)
     if weight is not None or not np.isfinite(sums).all():
         totals = np.zeros((4, k, p))
@@ -121,7 +124,7 @@ def value_moments(
         sizes[:] = 0.0
         _moments(x, index, weights, weight is not None, sizes, totals, bounds, missing)
         total, sums, squares, origin = totals
-    # The caller detects infinite values by the range.
+    # Infinite values are found by the caller, in the range.
     with np.errstate(invalid="ignore", over="ignore"):
         shift = np.divide(sums, total, out=np.zeros_like(total), where=total > 0)
         deviation = np.maximum(squares - sums * shift, 0.0)
@@ -133,9 +136,9 @@ class Bins:
     """Bins of each feature: bin b contains the values in ``(edges[b - 1], edges[b]]``.
 
     ``edges`` (p, m) ascend, and infinity pads the shorter rows.  Cells of equal width speed up the
-    search.  Value v is in cell ``(v - low) * scale``, and ``starts`` and ``stops`` (p, cells) are
-    the first and last bin of the values of each cell.  ``plain`` (p,) is True if edges were moved
-    to the ends of cells, so that no search is needed.  The last cell is for missing values.
+    search: value v is in cell ``(v - low) * scale``, and ``starts`` and ``stops`` (p, cells) are
+    the first and last bin of each cell.  ``plain`` (p,) is True if each cell has one bin, so that
+    no search is needed.  The last cell is for missing values.
     """
 
     edges: Array
@@ -172,14 +175,14 @@ def _ascending(columns: Array) -> list[Array]:
     return [line[:count] for line, count in zip(columns, n_values, strict=True)]
 
 
-def _spread(ordered: Array, count: int) -> Array:
+def _pick_evenly(ordered: Array, count: int) -> Array:
     return ordered[_ranks(len(ordered), count)]
 
 
-def _spreads(columns: Array, count: int) -> Array | list[Array]:
+def _pick_evenly_by_row(columns: Array, count: int) -> Array | list[Array]:
     columns = np.sort(columns, axis=1)
     if np.isnan(columns[:, -1:]).any():
-        return [_spread(line, count) for line in _ascending(columns)]
+        return [_pick_evenly(line, count) for line in _ascending(columns)]
     return columns[:, _ranks(columns.shape[1], count)]
 
 
@@ -189,20 +192,22 @@ def _distinct(ordered: Array) -> Array:
     return ordered[first]
 
 
-def _edges(sampled: Array, fine: Array, values: Array, max_edges: int) -> Array:
-    """Choose edges from sorted sampled values, ``fine`` values of labels, and all values."""
+def _edges(sampled: Array, label_values: Array, values: Array, max_edges: int) -> Array:
+    """Choose edges from sorted sampled values, quantiles of labels, and all values."""
     below, distinct = sampled.dtype.type(-np.inf), _distinct(sampled)
     if 2 * len(distinct) <= max_edges:
         distinct = np.unique(values[~np.isnan(values)])
     if 2 * len(distinct) <= max_edges:
         # Each value has its own bin, so that ties are exact.
         return np.unique(np.concatenate([distinct, np.nextafter(distinct, below)]))
-    fine = _distinct(np.sort(fine))
-    # A value that many rows have in common gets its own bin.
-    rough = _spread(sampled, (max_edges - len(fine)) // 2 * 2)
-    heavy = _distinct(rough[1:][rough[1:] == rough[:-1]])
-    edges = _distinct(np.sort(np.concatenate([fine, rough, np.nextafter(heavy, below)])))
-    return edges if len(edges) <= max_edges else _distinct(_spread(edges, max_edges))
+    label_values = _distinct(np.sort(label_values))
+    # A value of many rows gets its own bin.
+    picked = _pick_evenly(sampled, (max_edges - len(label_values)) // 2 * 2)
+    frequent = _distinct(picked[1:][picked[1:] == picked[:-1]])
+    edges = _distinct(
+        np.sort(np.concatenate([label_values, picked, np.nextafter(frequent, below)]))
+    )
+    return edges if len(edges) <= max_edges else _distinct(_pick_evenly(edges, max_edges))
 
 
 def choose_bins(x: Array, labels: Ints, uniform: Bools, max_bins: int) -> Bins:
@@ -212,30 +217,36 @@ def choose_bins(x: Array, labels: Ints, uniform: Bools, max_bins: int) -> Bins:
     small labels.
     """
     p = x.shape[1]
-    # Values of a feature are contiguous, and the rows of each label follow one another.
+    # Sort rows by label, and make the values of a feature contiguous.
     order = np.argsort(labels, kind="stable")
-    names, owners = np.unique(labels[order], return_inverse=True)
-    first = np.searchsorted(owners, np.arange(len(names) + 1))
+    names, label_index = np.unique(labels[order], return_inverse=True)
+    first = np.searchsorted(label_index, np.arange(len(names) + 1))
     columns, uniform = np.ascontiguousarray(x[order].T), uniform[order]
     sampled = _ascending(columns[:, uniform])
     n_per_label = int((max_bins - 1) * _LABEL_BINS) // max(len(names), 1)
-    values_of_labels = [_spreads(columns[:, i:j], n_per_label) for i, j in pairwise(first)]
-    fine = (
-        [np.concatenate([values[j] for values in values_of_labels]) for j in range(p)]
-        if values_of_labels
+    values_by_label = [
+        _pick_evenly_by_row(columns[:, i:j], n_per_label) for i, j in pairwise(first)
+    ]
+    label_values = (
+        [np.concatenate([values[j] for values in values_by_label]) for j in range(p)]
+        if values_by_label
         else columns
     )
     chosen = [
-        _edges(*edges_of, max_bins - 1) for edges_of in zip(sampled, fine, columns, strict=True)
+        _edges(*feature_edges, max_bins - 1)
+        for feature_edges in zip(sampled, label_values, columns, strict=True)
     ]
-    # A part of the sample, with all rows of small clusters, is used to estimate errors.
+    # Errors are estimated from a quarter of the sample, and all rows added for small labels.
     tested = np.flatnonzero(~uniform | (order % 4 == 0))
     edges = np.full((p, max(len(e) for e in chosen)), np.inf, x.dtype)
     low, scale, plain = np.zeros(p), np.zeros(p), np.zeros(p, bool)
-    for j, edges_of in enumerate(chosen):
-        edges[j, : len(edges_of)] = edges_of
-        if len(edges_of):
-            low[j], width = float(edges_of[0]), float(edges_of[-1]) - float(edges_of[0])
+    for j, feature_edges in enumerate(chosen):
+        edges[j, : len(feature_edges)] = feature_edges
+        if len(feature_edges):
+            low[j], width = (
+                float(feature_edges[0]),
+                float(feature_edges[-1]) - float(feature_edges[0]),
+            )
             with np.errstate(over="ignore", divide="ignore"):
                 cells_per_unit = np.float64(_CELLS) / width if width > 0 else 0.0
             scale[j] = cells_per_unit if np.isfinite(cells_per_unit) else 0.0
@@ -245,23 +256,23 @@ def choose_bins(x: Array, labels: Ints, uniform: Bools, max_bins: int) -> Bins:
     starts, stops = np.zeros((2, p, _CELLS + 1), np.uint16)
     starts[:, -1] = stops[:, -1] = edges.shape[1] + 1
     grid = edges, low, scale, starts, stops, plain
-    lengths = np.array([len(edges_of) for edges_of in chosen])
+    lengths = np.array([len(feature_edges) for feature_edges in chosen])
     _move_edges(
         grid,
         lengths,
         is_single,
         np.ascontiguousarray(columns[:, tested]),
-        owners[tested],
+        label_index[tested],
         len(names),
     )
     return Bins(*grid)
 
 
 @compiled()
-def _move_edges(grid, lengths, is_single, columns, owners, n_labels):  # pragma: no cover
-    """Compute the bins of all cells.  Move edges to the ends of cells if the error stays small."""
+def _move_edges(grid, lengths, is_single, columns, label_index, n_labels):  # pragma: no cover
+    """Compute the bins of all cells.  Move edges to the ends of cells if the error is small."""
     edges, low, scale, starts, stops, plain = grid
-    p, n_cells, n = starts.shape[0], starts.shape[1] - 1, owners.size
+    p, n_cells, n = starts.shape[0], starts.shape[1] - 1, label_index.size
     inside, moved = np.empty(n_cells, np.int64), np.empty(n_cells, np.int64)
     bins, counts = np.empty(n, np.int64), np.empty(edges.shape[1] + 1)
     table = np.empty((n_labels, counts.size))
@@ -281,8 +292,8 @@ def _move_edges(grid, lengths, is_single, columns, owners, n_labels):  # pragma:
         for i in range(n):
             v = columns[j, i]
             bins[i] = moved[_cell(v, low[j], scale[j])] if v == v else -1
-        hidden = _auc_error(bins, owners, counts, table)
-        if hidden > _SMALL_ERROR:
+        error = _auc_error(bins, label_index, counts, table)
+        if error > _SMALL_ERROR:
             for i in range(n):
                 v = columns[j, i]
                 if v == v:
@@ -292,7 +303,7 @@ def _move_edges(grid, lengths, is_single, columns, owners, n_labels):  # pragma:
                         bins[i] += 1
             for e in range(lengths[j]):
                 counts[e] = 0.0 if is_single[j, e] else 1.0
-            if hidden > _GROWTH * _auc_error(bins, owners, counts, table):
+            if error > _GROWTH * _auc_error(bins, label_index, counts, table):
                 continue
         plain[j] = True
         edges[j] = np.inf
@@ -309,7 +320,7 @@ def _cell(value, low, scale):  # pragma: no cover
 
 
 @compiled()
-def _auc_error(bins, owners, counts, table):  # pragma: no cover
+def _auc_error(bins, label_index, counts, table):  # pragma: no cover
     """Estimate the largest error of an AUC: half the fraction of pairs of rows in one bin.
 
     A row in bin b counts ``counts[b]``.  Rows with a negative bin are ignored.
@@ -320,9 +331,9 @@ def _auc_error(bins, owners, counts, table):  # pragma: no cover
     for i in range(bins.size):
         b = bins[i]
         if b >= 0:
-            table[owners[i], b] += counts[b]
+            table[label_index[i], b] += counts[b]
             totals[b] += counts[b]
-            sizes[owners[i]] += 1.0
+            sizes[label_index[i]] += 1.0
             n += 1
     for c in range(sizes.size):
         pairs = 0.0
@@ -352,7 +363,7 @@ def _distances(x, index, centers, weights, p, out):  # pragma: no cover
         out[i] = total
 
 
-def own_squared(x: Array, index: Ints, centers: Floats, weights: Floats | None) -> Floats:
+def distances_to_centers(x: Array, index: Ints, centers: Floats, weights: Floats | None) -> Floats:
     """Return squared distances of rows to their centers, computed from observed values.
 
     The distance of a row without values is infinite.
@@ -361,8 +372,8 @@ def own_squared(x: Array, index: Ints, centers: Floats, weights: Floats | None) 
     factors = np.ones(p) if weights is None else np.asarray(weights, np.float64)
     x, index, _ = _kernel_arguments(x, index, None)
     out = np.empty(len(x))
-    wide = np.pad(np.asarray(centers, np.float64), ((0, 0), (0, n_extra)))
-    _distances(x, index, wide, np.pad(factors, (0, n_extra)), p, out)
+    padded_centers = np.pad(np.asarray(centers, np.float64), ((0, 0), (0, n_extra)))
+    _distances(x, index, padded_centers, np.pad(factors, (0, n_extra)), p, out)
     return out
 
 
@@ -373,8 +384,7 @@ def _fill(x, index, weights, weighted, grid, buffers, out):  # pragma: no cover
     p, n_cells = starts.shape[0], starts.shape[1] - 1
     last, missing = np.float64(n_cells - 1), np.int16(n_cells)
     width, ignored, count_one = out.shape[2], out.shape[1] - 1, np.uint16(1)
-    # The cells of a tile are computed row by row, and then counted by feature and label.  So the
-    # counts stay in the cache.
+    # Compute the cells of a tile row by row, then count by feature and label: counts stay in cache.
     for begin in range(0, x.shape[0], cells.shape[0]):
         end = min(begin + cells.shape[0], x.shape[0])
         ends[:] = 0
@@ -408,10 +418,14 @@ def _fill(x, index, weights, weighted, grid, buffers, out):  # pragma: no cover
                     label_counts2, label_counts3 = counts2[base:], counts3[base:]
                     for position in range(ends[c], ends[c + 1]):
                         four = fours[position, j // 4]
-                        label_counts_[firsts[four & _LOW]] += count_one
-                        label_counts1[firsts1[(four >> _BITS) & _LOW]] += count_one
-                        label_counts2[firsts2[(four >> (_BITS + _BITS)) & _LOW]] += count_one
-                        label_counts3[firsts3[four >> (_BITS + _BITS + _BITS)]] += count_one
+                        label_counts_[firsts[four & _CELL_MASK]] += count_one
+                        label_counts1[firsts1[(four >> _CELL_BITS) & _CELL_MASK]] += count_one
+                        label_counts2[
+                            firsts2[(four >> (_CELL_BITS + _CELL_BITS)) & _CELL_MASK]
+                        ] += count_one
+                        label_counts3[firsts3[four >> (_CELL_BITS + _CELL_BITS + _CELL_BITS)]] += (
+                            count_one
+                        )
                 continue
             lasts, limits = stops[j], edges[j]
             for c in range(ignored + 1):
@@ -451,23 +465,23 @@ def fill_histograms(
     x, index, weights = _kernel_arguments(x, index, weight)
     weighted = weight is not None
     rows = int(np.clip(_TILE // max(p, 1), 64, _TILE_ROWS))
-    # Rows of cells fill cache lines.  With this byte order, four cells are one number on any
-    # machine.
-    cells = np.zeros((rows, -(-p // _LINE) * _LINE), "<i2")
+    # Rows of cells fill cache lines.  The byte order is fixed, because four cells are read as one
+    # number.
+    cells = np.zeros((rows, -(-p // _LINE_CELLS) * _LINE_CELLS), "<i2")
     buffers = cells, cells.view("<u8"), np.empty(rows, np.int64), np.empty(k + 3, np.int64)
     counted = np.zeros(k + 1, np.int64)
     for start in range(0, len(x), _COUNTED_ROWS):
-        rows_of_part = slice(start, start + _COUNTED_ROWS)
-        new_counts = label_counts(index[rows_of_part], -1, k - 1)
+        batch = slice(start, start + _COUNTED_ROWS)
+        new_counts = label_counts(index[batch], -1, k - 1)
         if not weighted and (counted + new_counts).max() > _MAX_COUNT:
             out = np.zeros(shape, dtype) if out is counts else out
             _move_counts(counts.reshape(-1), out.reshape(-1))
             counted[:] = 0
         counted += new_counts
         _fill(
-            x[rows_of_part],
-            index[rows_of_part],
-            weights[rows_of_part],
+            x[batch],
+            index[batch],
+            weights[batch],
             weighted,
             grid,
             buffers,
@@ -502,8 +516,7 @@ def _areas(counts, single, areas, errors):  # pragma: no cover
 def rank_areas(counts: Floats, single: Bools) -> tuple[Floats, Floats]:
     """Return the AUC of each label against the rest, and its maximum error: (k, p), possibly NaN.
 
-    ``counts`` are (p, k, bins).  ``single`` (p, bins) marks bins with one value, whose rows are
-    tied.
+    ``counts`` are (p, k, bins).  ``single`` (p, bins) marks bins whose rows have the same value.
     """
     areas, errors = np.full((2, counts.shape[1], counts.shape[0]), np.nan)
     _areas(counts, single, areas, errors)
@@ -511,7 +524,7 @@ def rank_areas(counts: Floats, single: Bools) -> tuple[Floats, Floats]:
 
 
 @compiled()
-def _quantiles(counts, edges, single, bounds, shares, out):  # pragma: no cover
+def _quantiles(counts, edges, single, bounds, levels, out):  # pragma: no cover
     p, k, n_bins = counts.shape
     for j in range(p):
         for c in range(k):
@@ -522,8 +535,8 @@ def _quantiles(counts, edges, single, bounds, shares, out):  # pragma: no cover
             # Compute the values at the lower ranks, then those at the upper ranks.
             for side in range(2):
                 b, before = 0, 0.0
-                for q in range(shares.size):
-                    exact = shares[q] * max(total - 1.0, 0.0)
+                for q in range(levels.size):
+                    exact = levels[q] * max(total - 1.0, 0.0)
                     rank = np.ceil(exact) if side else np.floor(exact)
                     while b < n_bins - 1 and before + sizes[b] <= rank:
                         before += sizes[b]
@@ -545,14 +558,14 @@ def _quantiles(counts, edges, single, bounds, shares, out):  # pragma: no cover
 
 
 def histogram_quantiles(
-    counts: Floats, bins: Bins, bounds: Floats, shares: Sequence[float]
+    counts: Floats, bins: Bins, bounds: Floats, levels: Sequence[float]
 ) -> Floats:
-    """Return interpolated quantiles (k, p, shares); NaN without values, or if there is one bin."""
-    out = np.full((counts.shape[1], counts.shape[0], len(shares)), np.nan)
+    """Return interpolated quantiles (k, p, levels); NaN without values or with a single bin."""
+    out = np.full((counts.shape[1], counts.shape[0], len(levels)), np.nan)
     if bins.count > 1:
         edges = bins.edges.astype(np.float64)
         _quantiles(
-            counts, edges, bins.single(), np.ascontiguousarray(bounds), np.array(shares), out
+            counts, edges, bins.single(), np.ascontiguousarray(bounds), np.array(levels), out
         )
     return out
 
@@ -574,7 +587,7 @@ def _smallest(keys, index, best, positions):  # pragma: no cover
 def smallest_of_each(keys: Floats, index: Ints, k: int, count: int) -> Ints:
     """Return positions (k, count) of the rows with the smallest finite keys of each label.
 
-    Rows with equal keys are in row order.  -1 stands for missing rows of small labels.
+    Rows with equal keys are in row order.  Labels with fewer rows have -1 at the end.
 
     >>> smallest_of_each(np.array([2.0, 1.0, 1.0, 0.0]), np.array([0, 0, 0, 1]), 2, 2).tolist()
     [[1, 2], [3, -1]]
@@ -585,7 +598,7 @@ def smallest_of_each(keys: Floats, index: Ints, k: int, count: int) -> Ints:
 
 
 @compiled()
-def _merge(labels, keys, rows, n_first, share, each, out):  # pragma: no cover
+def _merge(labels, keys, rows, n_first, share, n_per_label, out):  # pragma: no cover
     i, j, count, rank, last = 0, n_first, 0, 0, -1
     while i < n_first or j < labels.size:
         if i == n_first or j == labels.size:
@@ -598,23 +611,23 @@ def _merge(labels, keys, rows, n_first, share, each, out):  # pragma: no cover
         i, j = i + first, j + (not first)
         rank = rank + 1 if last >= 0 and labels[position] == labels[last] else 0
         last = position
-        if rank < each or keys[position] <= share:
+        if rank < n_per_label or keys[position] <= share:
             out[count] = position
             count += 1
     return count
 
 
 def merged_order(
-    labels: Ints, keys: Floats, rows: Ints, n_first: int, share: float, each: int
+    labels: Ints, keys: Floats, rows: Ints, n_first: int, share: float, n_per_label: int
 ) -> Ints:
     """Merge two samples that are sorted by label, key and row number.
 
-    The first ``n_first`` rows are the first sample.  The result has the sorted positions of the
-    rows with keys of at most ``share``, and of the ``each`` rows with the smallest keys of each
-    label.
+    The first ``n_first`` rows are the first sample.  Return the positions, in sorted order, of the
+    rows with keys of at most ``share``, and of the ``n_per_label`` rows with the smallest keys of
+    each label.
     """
     out = np.empty(len(labels), np.int64)
-    return out[: _merge(labels, keys, rows, n_first, share, each, out)]
+    return out[: _merge(labels, keys, rows, n_first, share, n_per_label, out)]
 
 
 @compiled()

@@ -16,22 +16,22 @@ from daskclust.core.kernels.rng import low_draws
 from daskclust.core.reduction.contract import Field, Merge, Partial, Reduction, RowBlock, top_dtype
 from daskclust.explain.profile_kernels import (
     Bins,
+    distances_to_centers,
     fill_histograms,
     label_counts,
     label_positions,
     merged_order,
-    own_squared,
     smallest_of_each,
     value_moments,
 )
 
-#: Range of labels (largest minus smallest) from which they are sorted and not counted by number.
+#: Range of labels (largest minus smallest) from which they are sorted instead of counted.
 _WIDE_RANGE = 2**16
 
 
 #: Labels of all rows, or a function of a chunk and its first row number.  The function returns
 #: labels and squared distances to the centers.
-LabelsOfRows = Ints | Callable[[Array, int], tuple[Array, Floats]] | None
+RowLabels = Ints | Callable[[Array, int], tuple[Array, Floats]] | None
 #: Labels of a block, and squared distances if they were computed.
 _Labeled = tuple[Array, Floats | None]
 
@@ -40,26 +40,26 @@ _Labeled = tuple[Array, Floats | None]
 class LabelSampleRequest:
     """State of the pass that computes the moments of each label and draws a sample of the rows.
 
-    The sample contains a fraction `share` of the rows, and at least `each` rows of each label.
-    Labels are in an additional last column, or in `of_rows` (see :data:`LabelsOfRows`).  Blocks
-    carry computed labels to the second pass.
+    The sample contains the fraction `share` of the rows, and at least `n_per_label` rows of each
+    label.  Labels are the last column of the rows, or `row_labels` (see :data:`RowLabels`).  Blocks
+    store computed labels for the second pass.
     """
 
     n_features: int
     seed: int
     share: float
-    each: int
+    n_per_label: int
     ignored: int | None = None
-    of_rows: LabelsOfRows = None
+    row_labels: RowLabels = None
 
 
 class LabelSample(NamedTuple):
     """Result of the first pass, for the m labels that occur, sorted.
 
     `moments` (3, m, p) are weight, mean and sum of squared deviations of the observed values.
-    `bounds` (2, m, p) are minimum and maximum, and `missing` (m, p) the weight of missing values.
-    `rows` is the sample (``label``, ``key``, ``row``, ``x``); rows with a key of at most `share`
-    are drawn independently of their label.  `label_cache` are labels by block.
+    `bounds` (2, m, p) are minimum and maximum, and `missing` (m, p) is the weight of missing
+    values.  `rows` is the sample (``label``, ``key``, ``row``, ``x``).  Its rows with a key of at
+    most `share` are a uniform sample of all rows.  `label_cache` contains the labels of blocks.
     """
 
     labels: Ints
@@ -72,7 +72,7 @@ class LabelSample(NamedTuple):
     label_cache: Any = None
 
 
-def _facts_dtype(p: int) -> np.dtype:
+def _statistics_dtype(p: int) -> np.dtype:
     return np.dtype(
         [
             ("label", np.int64),
@@ -88,65 +88,68 @@ def _sample_dtype(p: int) -> np.dtype:
     return np.dtype([("label", np.int64), *top_dtype(p).descr[:2], ("x", np.float64, (p,))])
 
 
-def _merge_facts(a: Array, b: Array) -> Array:
+def _merge_statistics(a: Array, b: Array) -> Array:
     if not len(a) or not len(b):
         return b if not len(a) else a
     labels = np.union1d(a["label"], b["label"])
     out: Any = np.zeros(len(labels), a.dtype)
     out["label"] = labels
     out["bounds"] = np.array([np.inf, -np.inf])[:, None]
-    for facts in (a, b):
-        index = np.searchsorted(labels, facts["label"])
+    for statistics in (a, b):
+        index = np.searchsorted(labels, statistics["label"])
         joined = merge_moments(
-            out["moments"][index].transpose(1, 0, 2), facts["moments"].transpose(1, 0, 2)
+            out["moments"][index].transpose(1, 0, 2), statistics["moments"].transpose(1, 0, 2)
         )
         out["moments"][index] = joined.transpose(1, 0, 2)
-        out["weight"][index] += facts["weight"]
-        out["missing"][index] += facts["missing"]
+        out["weight"][index] += statistics["weight"]
+        out["missing"][index] += statistics["missing"]
         low, high = out["bounds"][index].transpose(1, 0, 2)
         out["bounds"][index] = np.stack(
-            [np.minimum(low, facts["bounds"][:, 0]), np.maximum(high, facts["bounds"][:, 1])],
+            [
+                np.minimum(low, statistics["bounds"][:, 0]),
+                np.maximum(high, statistics["bounds"][:, 1]),
+            ],
             axis=1,
         )
     return out
 
 
-def _merge_samples(a: Array, b: Array, *, share: float, each: int) -> Array:
+def _merge_samples(a: Array, b: Array, *, share: float, n_per_label: int) -> Array:
     if not len(a) or not len(b):
         return b if not len(a) else a
     labels, keys, rows = (np.concatenate([a[name], b[name]]) for name in ("label", "key", "row"))
-    order = merged_order(labels, keys, rows, len(a), share, each)
-    # Rows are wide, so they are copied only once.
+    order = merged_order(labels, keys, rows, len(a), share, n_per_label)
+    # Rows are wide, so copy them only once.
     out, first = np.empty(len(order), a.dtype), order < len(a)
     out[first], out[~first] = a[order[first]], b[order[~first] - len(a)]
     return out
 
 
-_FACTS = Merge("facts by label", np.zeros, _merge_facts)
+_STATISTICS = Merge("statistics by label", np.zeros, _merge_statistics)
 
 
 def _sample_fields(state: LabelSampleRequest) -> Mapping[str, Field]:
     p = state.n_features
-    keep = partial(_merge_samples, share=state.share, each=state.each)
+    merge = partial(_merge_samples, share=state.share, n_per_label=state.n_per_label)
     return {
-        "facts": Field((None,), _FACTS, _facts_dtype(p)),
-        "sample": Field((None,), Merge("sample by label", np.zeros, keep), _sample_dtype(p)),
+        "statistics": Field((None,), _STATISTICS, _statistics_dtype(p)),
+        "sample": Field((None,), Merge("sample by label", np.zeros, merge), _sample_dtype(p)),
     }
 
 
 def _split(
-    rows: RowBlock, of_rows: LabelsOfRows, stored: _Labeled | None
+    rows: RowBlock, row_labels: RowLabels, stored: _Labeled | None
 ) -> tuple[RowBlock, _Labeled]:
     """Separate the labels from the rows, without copying the rows."""
-    if of_rows is None:
+    if row_labels is None:
         return rows._replace(x=rows.x[:, :-1]), (rows.x[:, -1].astype(np.int64), None)
     if stored is not None:
         return rows, stored
-    if not callable(of_rows):
-        chunks = [of_rows[start : start + size] for start, size in rows.runs]
+    if not callable(row_labels):
+        chunks = [row_labels[start : start + size] for start, size in rows.runs]
         return rows, (np.concatenate(chunks), None)
     results = [
-        of_rows(rows.x[chunk], start)
+        row_labels(rows.x[chunk], start)
         for (start, _), chunk in zip(rows.runs, rows.slices(), strict=True)
     ]
     if len(results) == 1:
@@ -155,8 +158,8 @@ def _split(
     return rows, (np.concatenate(labels), np.concatenate(squared))
 
 
-def _to_store(labeled: _Labeled, of_rows: LabelsOfRows) -> _Labeled | None:
-    return labeled if callable(of_rows) else None
+def _to_store(labeled: _Labeled, row_labels: RowLabels) -> _Labeled | None:
+    return labeled if callable(row_labels) else None
 
 
 def _occurring(labels: Ints) -> Ints:
@@ -194,22 +197,23 @@ def _candidates(
 ) -> tuple[Ints, Floats]:
     """Return positions and keys of the rows that may be in the sample."""
     counts = label_counts(index, -1, k - 1)[1:]
-    # Twice the required number usually suffices for a label.  Otherwise all its rows are
-    # candidates.
-    limits = np.append(np.maximum(2.0 * state.each / np.maximum(counts, 1), state.share), -1.0)
-    near, keys = low_draws(state.seed, rows.runs, index, limits)
-    short = np.bincount(index[near], minlength=k) < np.minimum(counts, state.each)
+    # Draw twice the required number of rows of a label.  If they are too few, use all its rows.
+    limits = np.append(
+        np.maximum(2.0 * state.n_per_label / np.maximum(counts, 1), state.share), -1.0
+    )
+    candidates, keys = low_draws(state.seed, rows.runs, index, limits)
+    short = np.bincount(index[candidates], minlength=k) < np.minimum(counts, state.n_per_label)
     if short.any():
         limits[:-1][short] = 1.0
-        near, keys = low_draws(state.seed, rows.runs, index, limits)
-    return near, keys
+        candidates, keys = low_draws(state.seed, rows.runs, index, limits)
+    return candidates, keys
 
 
 def _sample_block(
     rows: RowBlock, state: LabelSampleRequest, stored: _Labeled | None
 ) -> tuple[Partial, _Labeled | None]:
     p = state.n_features
-    features, labeled = _split(rows, state.of_rows, stored)
+    features, labeled = _split(rows, state.row_labels, stored)
     labels = labeled[0]
     is_counted = np.ones(len(labels), bool) if rows.weight is None else rows.weight > 0
     if state.ignored is not None:
@@ -220,53 +224,53 @@ def _sample_block(
     if not all_count:
         index[~is_counted] = -1
     fields = _sample_fields(state)
-    facts = fields["facts"].identity()
+    statistics = fields["statistics"].identity()
     for chunk in rows.slices():
         chunk_weight = None if rows.weight is None else rows.weight[chunk]
         weight, moments, bounds, missing = value_moments(
             rows.x[chunk], index[chunk], chunk_weight, len(occurring), n_features=p
         )
-        chunk_facts = np.zeros(len(occurring), _facts_dtype(p))
-        chunk_facts["label"] = occurring
-        chunk_facts["moments"], chunk_facts["bounds"] = (
+        chunk_statistics = np.zeros(len(occurring), _statistics_dtype(p))
+        chunk_statistics["label"] = occurring
+        chunk_statistics["moments"], chunk_statistics["bounds"] = (
             moments.transpose(1, 0, 2),
             bounds.transpose(1, 0, 2),
         )
-        chunk_facts["weight"], chunk_facts["missing"] = weight, missing
+        chunk_statistics["weight"], chunk_statistics["missing"] = weight, missing
         if not np.isfinite(moments).all() or np.isinf(bounds[:, moments[0] > 0]).any():
             _check_finite(rows, features.x, index)
             raise ValueError(
                 "X must have values whose squares are finite, got larger values. Replace them by "
                 "NaN if they stand for missing values, else rescale X."
             )
-        facts = _merge_facts(facts, chunk_facts[chunk_facts["weight"] > 0])
+        statistics = _merge_statistics(statistics, chunk_statistics[chunk_statistics["weight"] > 0])
     chosen, keys = _candidates(rows, index, len(occurring), state)
-    # Rows are in row order, so equal keys stay in row order.
+    # The sort is stable, so rows with equal keys stay in row order.
     order = np.lexsort((keys, labels[chosen]))
     chosen, keys = chosen[order], keys[order]
-    drawn = merged_order(labels[chosen], keys, chosen, len(chosen), state.share, state.each)
+    drawn = merged_order(labels[chosen], keys, chosen, len(chosen), state.share, state.n_per_label)
     chosen = chosen[drawn]
     sample = np.empty(len(chosen), _sample_dtype(p))
     sample["label"], sample["key"] = labels[chosen], keys[drawn]
     sample["row"] = rows.numbers(chosen)
     sample["x"] = features.x[chosen]
-    return {"facts": facts, "sample": sample}, _to_store(labeled, state.of_rows)
+    return {"statistics": statistics, "sample": sample}, _to_store(labeled, state.row_labels)
 
 
 def _sample_finalize(partial: Partial, state: LabelSampleRequest) -> LabelSample:
-    facts = partial["facts"]
+    statistics = partial["statistics"]
     return LabelSample(
-        facts["label"],
-        facts["weight"],
-        facts["moments"].transpose(1, 0, 2),
-        facts["bounds"].transpose(1, 0, 2),
-        facts["missing"],
+        statistics["label"],
+        statistics["weight"],
+        statistics["moments"].transpose(1, 0, 2),
+        statistics["bounds"].transpose(1, 0, 2),
+        statistics["missing"],
         partial["sample"],
         state.share,
     )
 
 
-#: Moments, ranges and a sample of the rows of each label that occurs.
+#: Moments and ranges of each label that occurs, and a sample of its rows.
 LABEL_SAMPLE = Reduction(
     "label-sample", _sample_fields, _sample_block, _sample_finalize, carries=True
 )
@@ -289,12 +293,12 @@ class CenterDistances:
     def squared(self, x: Array, index: Ints, n_features: int) -> Floats:
         """Return squared distances of rows to their centers, computed from observed values."""
         if self.metric is None:
-            return own_squared(x, index, self.centers, self.weights)
+            return distances_to_centers(x, index, self.centers, self.weights)
         out = np.empty(len(x))
         for start in range(0, len(x), SEGMENT):
             segment = slice(start, start + SEGMENT)
             z = np.ascontiguousarray(self.metric(x[segment, :n_features]))
-            out[segment] = own_squared(z, index[segment], self.centers, self.weights)
+            out[segment] = distances_to_centers(z, index[segment], self.centers, self.weights)
         return out
 
 
@@ -310,7 +314,7 @@ class HistogramsRequest:
     center_distances: CenterDistances
     n_nearest: int
     total: float
-    of_rows: LabelsOfRows = None
+    row_labels: RowLabels = None
 
 
 class Histograms(NamedTuple):
@@ -325,25 +329,25 @@ def _zeros(shape: tuple[int, ...], dtype: Any) -> Array:
 
 
 def _add(a: Array, b: Array) -> Array:
-    # Histograms are long, so empty histograms, whose strides are 0, are not added.
+    # Histograms are large.  Strides of 0 mark empty histograms, which need not be added.
     if not any(a.strides):
         return b
     return a + b if any(b.strides) else a
 
 
-#: Merge of sums of weights: whole numbers are summed exactly in any order.
-_TALLY = Merge("tally", _zeros, _add)
+#: Sum of whole numbers, which is exact in any order.
+_SUM_OF_COUNTS = Merge("tally", _zeros, _add)
 
 
 def _count_dtype(state: HistogramsRequest) -> Any:
-    # The smaller type saves time, because a histogram is added for each block.
+    # A histogram is added for each block, so a smaller type saves time.
     return np.uint32 if state.total < 2**32 else np.float64
 
 
 def _histogram_fields(state: HistogramsRequest) -> Mapping[str, Field]:
     k, p = len(state.labels), len(state.bins.edges)
     return {
-        "counts": Field((p, k, state.bins.count), _TALLY, _count_dtype(state)),
+        "counts": Field((p, k, state.bins.count), _SUM_OF_COUNTS, _count_dtype(state)),
         "nearest": Field((k, state.n_nearest), "top", top_dtype(0)),
     }
 
@@ -352,7 +356,7 @@ def _histogram_block(
     rows: RowBlock, state: HistogramsRequest, stored: _Labeled | None
 ) -> tuple[Partial, _Labeled | None]:
     k = len(state.labels)
-    features, labeled = _split(rows, state.of_rows, stored)
+    features, labeled = _split(rows, state.row_labels, stored)
     labels, squared = labeled
     index = _positions(labels, state.labels)
     if rows.weight is not None:
@@ -365,7 +369,7 @@ def _histogram_block(
     nearest["key"][present] = squared[positions[present]]
     nearest["row"][present] = rows.numbers(positions[present])
     counts = fill_histograms(rows.x, index, rows.weight, k, state.bins, _count_dtype(state))
-    return {"counts": counts, "nearest": nearest}, _to_store(labeled, state.of_rows)
+    return {"counts": counts, "nearest": nearest}, _to_store(labeled, state.row_labels)
 
 
 def _histogram_finalize(partial: Partial, state: HistogramsRequest) -> Histograms:

@@ -78,7 +78,7 @@ def test_centers_of_an_embedding_are_none_of_the_data():
     model = daskclust.PCKID(3, n_initializations=2, max_components=3, n_init=2, random_state=0)
     model.fit(X)
     assert model.cluster_centers_.shape[1] == X.shape[1] == 3
-    with pytest.raises(ValueError, match=r"must have centers in the space of .*, got a PCKID"):
+    with pytest.raises(ValueError, match=r"must have centers of the features of .*, got a PCKID"):
         match_clusters(model, model)
     with pytest.raises(
         ValueError, match="init must be an array, or a fitted model with cluster_centers_, got"

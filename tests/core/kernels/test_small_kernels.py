@@ -14,7 +14,7 @@ from daskclust.core.kernels.compensated import add_pairs, add_plain, add_stacked
 from daskclust.core.kernels.moments import block_moments, first_nonfinite, merge_moments
 from daskclust.core.kernels.pair_counts import count_edges
 from daskclust.core.kernels.rng import draw_numbers, low_draws, race_keys, row_uniforms, smallest
-from daskclust.explain.profile_kernels import own_squared
+from daskclust.explain.profile_kernels import distances_to_centers
 from daskclust.mixture.densities import Mixtures
 from daskclust.mixture.expectation import add_gram, move_diagonal, project
 
@@ -316,8 +316,8 @@ def test_pixels_side_by_side_are_counted_with_the_lower_node_first() -> None:
 
 def test_distances_to_own_centers_are_over_what_is_there() -> None:
     x, index, centers = np.array([[3.0, 4.0], [np.nan, 4.0]]), np.array([0, 0]), np.zeros((1, 2))
-    assert own_squared(x, index, centers, None).tolist() == [25.0, 32.0]
-    assert own_squared(x, index, centers, np.array([4.0, 0.0])).tolist() == [36.0, 0.0]
+    assert distances_to_centers(x, index, centers, None).tolist() == [25.0, 32.0]
+    assert distances_to_centers(x, index, centers, np.array([4.0, 0.0])).tolist() == [36.0, 0.0]
 
 
 def test_a_missing_value_counts_with_the_old_mean_and_variance() -> None:
