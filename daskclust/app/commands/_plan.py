@@ -80,7 +80,7 @@ def memory_of(
     )
     return {
         "tasks_a_pass": None if elsewhere else foreseen.tasks,
-        "kept_in_memory": foreseen.kept and not elsewhere,
+        "kept_in_memory": foreseen.is_persisted and not elsewhere,
         "workers": None if elsewhere else workers,
         "memory_a_worker": None if elsewhere else limit,
         "peak_memory_a_worker": foreseen.peak,

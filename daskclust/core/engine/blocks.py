@@ -245,7 +245,7 @@ class Block:
         if weight is not None:
             check_vector(weight, "sample_weight")
             if np.ma.is_masked(weight):
-                # The first pass raises the error for masked weights; here they become NaN.
+                # Masked weights become NaN, for which the first pass raises an error.
                 weight = np.ma.filled(weight.astype(np.float64), np.nan)
             try:
                 weight = np.ascontiguousarray(weight, dtype=np.float64)
@@ -280,18 +280,18 @@ class Block:
             yield prepare(x, weight, ((self.start + low, high - low),))
 
     def count_rest(self, prepare: Prepare) -> None:
-        """Tally the values that are not used, without other work on the rows."""
+        """Tally the values of rows that are not used."""
         if self.tally is not None:
             for _ in self._matrices(prepare):
                 pass
 
-    def note(self, read: Block, totals: list[Array]) -> None:
+    def append_totals(self, loaded: Block, totals: list[Array]) -> None:
         """Append the totals of this block, after it was fetched and read, to `totals`."""
-        if read.tally is not None:
+        if loaded.tally is not None:
             if not self.is_lazy:
-                # Once for each computation of its values.
-                vars(self)["totals"] = read.tally.record
-            totals.append(read.tally.record)
+                # The values in memory are added up once per computation of these values.
+                vars(self)["totals"] = loaded.tally.record
+            totals.append(loaded.tally.record)
         elif self.totals is not None:
             totals.append(self.totals)
 
@@ -349,19 +349,19 @@ class Group:
     def _load_each(self, prepare: Prepare, totals: list[Array]) -> Iterator[RowBlock]:
         if len(self.blocks) < 2 or not any(isinstance(b.x, LazyChunk) for b in self.blocks):
             for block in self.blocks:
-                read = block.fetch(prepare)
-                yield from read.tiles(prepare)
-                block.note(read, totals)
+                loaded = block.fetch(prepare)
+                yield from loaded.tiles(prepare)
+                block.append_totals(loaded, totals)
             return
         with ThreadPoolExecutor(1, "daskclust-read-ahead") as reader:
             reads = [reader.submit(self.blocks[0].fetch, prepare)]
             for i, block in enumerate(self.blocks):
-                read = reads.pop().result()
+                loaded = reads.pop().result()
                 if i + 1 < len(self.blocks):
                     reads.append(reader.submit(self.blocks[i + 1].fetch, prepare))
-                yield from read.tiles(prepare)
-                block.note(read, totals)
-                del read
+                yield from loaded.tiles(prepare)
+                block.append_totals(loaded, totals)
+                del loaded
 
 
 # Report a small size, because Dask already counts the arrays of the blocks.
@@ -428,12 +428,11 @@ def collect_rows(group: Group, prepare: Prepare, rows: Ints) -> tuple[Ints, Arra
     for block in group.blocks:
         first, last = np.searchsorted(rows, [block.start, block.start + block.size])
         if first == last:
-            # Chunks without a wanted row are not read.
             continue
         wanted = rows[first:last]
         loaded, local = replace(block, skip=None).fetch(prepare), wanted - block.start
         loaded.count_rest(prepare)
-        block.note(loaded, totals)
+        block.append_totals(loaded, totals)
         numbers.append(wanted)
         prepared = prepare(loaded.x[local], None if loaded.weight is None else loaded.weight[local])
         values.append(dense(prepared.x))
@@ -456,7 +455,7 @@ def over_blocks(
     for rows in group.load(prepare, []):
         results = function(rows)
         starts = [start for start, _ in rows.runs]
-        pairs += [(s, results[part]) for s, part in zip(starts, rows.slices(), strict=True)]
+        pairs += [(s, results[bounds]) for s, bounds in zip(starts, rows.slices(), strict=True)]
     return pairs
 
 
@@ -496,7 +495,8 @@ def overlap(ranges: Sequence[Range], others: Sequence[Range]) -> bool:
 def share_out(blocks: list[Block], n_groups: int) -> list[Group]:
     """Cut in-memory blocks into groups of about equal size, at multiples of ``SEGMENT`` rows."""
     total = sum(block.size for block in blocks)
-    # Round equal shares to segment ends. These are global row numbers: the blocks are all rows.
+    # Equal shares end at multiples of SEGMENT. Their ends are global row numbers, because the
+    # blocks contain all rows.
     ends = [round(total * g / n_groups / SEGMENT) * SEGMENT for g in range(1, n_groups)]
     groups: list[list[Block]] = [[]]
     for block in blocks:

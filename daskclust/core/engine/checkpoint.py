@@ -99,16 +99,16 @@ def pack_state(state: Any) -> tuple[dict[str, Array], list[str]]:
     leading ``?`` allows None.  The states of a tuple are numbered.
     """
     if isinstance(state, tuple):
-        packed = [pack_state(each) for each in state]
+        packed = [pack_state(item) for item in state]
         names = [f"{i}.{name}" for i, (_, missing) in enumerate(packed) for name in missing]
         return {f"{i}.{n}": a for i, (own, _) in enumerate(packed) for n, a in own.items()}, names
     arrays, missing = {}, []
-    for each in fields(state):
-        value = getattr(state, each.name)
+    for item in fields(state):
+        value = getattr(state, item.name)
         if value is None:
-            missing.append(each.name)
+            missing.append(item.name)
         else:
-            arrays[each.name] = np.asarray(value)
+            arrays[item.name] = np.asarray(value)
     return arrays, missing
 
 
@@ -135,11 +135,11 @@ def unpack_state(
             )
             for i in range(count)
         )
-    known = dict(sizes)
+    named = dict(sizes)
     values: dict[str, Any] = {}
     hints = get_type_hints(kind, include_extras=True)
-    for each in fields(kind):
-        name = each.name
+    for state_field in fields(kind):
+        name = state_field.name
         shape = getattr(hints[name], "__metadata__", ("",))[0]
         if name in missing and (not shape or shape.startswith("?")):
             values[name] = None
@@ -150,14 +150,14 @@ def unpack_state(
         if shape:
             kind_name, _, axes = shape.removeprefix("? ").partition(" ")
             lengths = (
-                named_axes(axes, value.shape, known) if value.dtype in _DTYPES[kind_name] else None
+                named_axes(axes, value.shape, named) if value.dtype in _DTYPES[kind_name] else None
             )
             if lengths is None:
                 raise StateError(
-                    f"{name} must be {shape!r} with {known}, got dtype {value.dtype} and shape "
+                    f"{name} must be {shape!r} with {named}, got dtype {value.dtype} and shape "
                     f"{value.shape}"
                 )
-            known = lengths
+            named = lengths
         values[name] = value.item() if value.ndim == 0 else value
     return kind(**values)
 
@@ -302,19 +302,19 @@ class Checkpoint:
         self.written = True
         if len(parts) <= index:
             return None
-        part, own = parts[index], _under(arrays, f"{index}.")
-        if "stages" in part:
-            numbers = {name.partition(".")[0] for name in own}
-            if not numbers <= {str(i) for i in range(len(part["stages"]))}:
+        part_meta, part_arrays = parts[index], _under(arrays, f"{index}.")
+        if "stages" in part_meta:
+            numbers = {name.partition(".")[0] for name in part_arrays}
+            if not numbers <= {str(i) for i in range(len(part_meta["stages"]))}:
                 raise StateError("some arrays do not belong to a stage")
             # With random_state=None, a later process draws other numbers: do not mix its stages.
             if self._meta["params"].get("random_state", 0) is not None:
                 self._stages = {
-                    str(stage["name"]): (stage, _under(own, f"{i}."))
-                    for i, stage in enumerate(part["stages"])
+                    str(stage["name"]): (stage, _under(part_arrays, f"{i}."))
+                    for i, stage in enumerate(part_meta["stages"])
                 }
             return None
-        return _unpack_loop(kind, (part, own), sizes)
+        return _unpack_loop(kind, (part_meta, part_arrays), sizes)
 
     def unpack(self, kind: type, packed: Packed, sizes: Mapping[str, int]) -> Fitted:
         try:
@@ -429,8 +429,8 @@ def saved_stage(name: str, kind: type[S], make: Callable[[], S], **sizes: int) -
     if packed is not None:
         meta, arrays = packed
         try:
-            known = {**keeper.fingerprint.sizes(), **sizes}
-            state: S = unpack_state(kind, arrays, meta["missing"], known)
+            lengths = {**keeper.fingerprint.sizes(), **sizes}
+            state: S = unpack_state(kind, arrays, meta["missing"], lengths)
             stages.rows.passes = max(stages.rows.passes, int(meta["passes"]))
         except (StateError, KeyError, TypeError, ValueError) as error:
             raise keeper.damaged(error) from error

@@ -226,15 +226,15 @@ def _one_task_each(behind: ArrayGraph, names: list[Key]) -> dict[Key, Any] | Non
         outside = [
             leaf for leaf in closure & leaves if uses[leaf] > 1 and _is_large(behind.graph[leaf])
         ]
-        part = {inner: behind.graph[inner] for inner in closure.difference(outside)}
+        subgraph = {inner: behind.graph[inner] for inner in closure.difference(outside)}
         if len(_reads(closure, behind.inputs, leaves)) > 1:
-            part = _guarded(part, behind.inputs, leaves, retries, behind.seen)
+            subgraph = _guarded(subgraph, behind.inputs, leaves, retries, behind.seen)
         seen = _seen_by(closure, behind.seen)
         leaf_names = [_own_name(leaf, name[0]) for leaf in outside]
         graph.update(
             {mine: behind.graph[leaf] for mine, leaf in zip(leaf_names, outside, strict=True)}
         )
-        chunk = LazyChunk(part, key, retries, seen)
+        chunk = LazyChunk(subgraph, key, retries, seen)
         graph[name] = task(Packed(partial(chunk.load_with, outside)), *leaf_names)
     return graph
 
@@ -293,10 +293,10 @@ def cut(
         return None
     chunks = []
     for key, closure in zip(keys, closures, strict=True):
-        part = {name: graph[name] for name in closure}
+        subgraph = {name: graph[name] for name in closure}
         if len(_reads(closure, inputs, leaves)) > 1:
-            part = _guarded(part, inputs, leaves, retries, behind.seen)
-        chunks.append(LazyChunk(part, key, retries, _seen_by(closure, behind.seen)))
+            subgraph = _guarded(subgraph, inputs, leaves, retries, behind.seen)
+        chunks.append(LazyChunk(subgraph, key, retries, _seen_by(closure, behind.seen)))
     return chunks
 
 
@@ -328,8 +328,8 @@ def _guarded(
             name for name in dependencies[key] if name not in graph or _is_large(graph[name])
         ]
         inside = (key, *(name for name in dependencies[key] if name not in outside))
-        part = {name: graph[name] for name in inside}
-        chunk = LazyChunk(part, key, retries, _seen_by((key, *dependencies[key]), seen))
+        subgraph = {name: graph[name] for name in inside}
+        chunk = LazyChunk(subgraph, key, retries, _seen_by((key, *dependencies[key]), seen))
         guarded[key] = task(Packed(partial(chunk.load_with, outside)), *outside)
     return guarded
 

@@ -47,12 +47,12 @@ def missing_labels(labels: Array) -> Bools:
 def as_label_vector(labels: Any, name: str, *, masked: bool = False) -> Any:
     """Return labels as a one-dimensional NumPy or Dask array of numbers, -1 where missing.
 
-    Labels of any other sortable type are numbered; for Dask labels this takes a pass to find them.
+    Other sortable labels, such as strings, are numbered; Dask labels then take one pass.
     Unless `masked`, masked labels and NaN raise ValueError, because -1 would be another class.
     """
     labels = unwrap(labels)
     if not is_dask(labels):
-        # The mask is still needed.
+        # Unlike asarray, asanyarray keeps a mask.
         labels = np.asanyarray(labels)
     if labels.ndim != 1:
         raise ValueError(
@@ -62,8 +62,8 @@ def as_label_vector(labels: Any, name: str, *, masked: bool = False) -> Any:
     if labels.dtype.kind in "iub":
         return labels if is_dask(labels) else _whole(labels, name, np.dtype(np.int64), masked)
     if labels.dtype.kind == "f":
-        whole = partial(_whole, name=name, dtype=np.dtype(np.int64), masked=masked)
-        return by_block(labels, whole)
+        to_integers = partial(_whole, name=name, dtype=np.dtype(np.int64), masked=masked)
+        return by_block(labels, to_integers)
     names = distinct(labels, name, masked=masked)
     return by_block(labels, partial(_numbered, names=names))
 
@@ -72,8 +72,8 @@ def distinct(labels: Any, name: str, *, masked: bool = False) -> Array:
     """Return the distinct labels, sorted; Dask labels take one pass."""
     if not is_dask(labels):
         return _distinct(labels, name, masked)
-    parts = [delayed(_distinct)(part, name, masked) for part in labels.to_delayed().ravel()]
-    return _sorted(np.concatenate(compute("names of labels", *parts)), name)
+    by_chunk = [delayed(_distinct)(block, name, masked) for block in labels.to_delayed().ravel()]
+    return _sorted(np.concatenate(compute("names of labels", *by_chunk)), name)
 
 
 def _sorted(names: Array, name: str) -> Array:
@@ -131,9 +131,9 @@ def _whole(labels: Array, name: str, dtype: np.dtype[Any], masked: bool) -> Arra
         out[present] = _whole(np.ma.getdata(labels)[present], name, dtype, masked)
         return out
     labels = np.asarray(labels)
-    whole = np.isfinite(labels) & (labels == np.floor(labels))
-    if not whole.all():
-        bad = labels[~whole][0]
+    is_integer = np.isfinite(labels) & (labels == np.floor(labels))
+    if not is_integer.all():
+        bad = labels[~is_integer][0]
         raise ValueError(f"{name} must contain integers, -1 for masked rows, got {bad}.")
     too_large = (labels >= 2.0**63) | (labels < -(2.0**63)) if labels.dtype.kind in "uf" else None
     if too_large is not None and too_large.any():
@@ -165,13 +165,13 @@ def _columns(
             f"Arrays must have the same length and chunks, got a block of {len(first)} rows with "
             f"{len(labels)} {name}. Give both the same chunks."
         )
-    whole = partial(_whole, dtype=dtype, masked=masked)
-    first = whole(first, "labels_true") if width is None else as_matrix(first, dtype)
-    return np.column_stack([first, whole(labels, name)])
+    to_integers = partial(_whole, dtype=dtype, masked=masked)
+    first = to_integers(first, "labels_true") if width is None else as_matrix(first, dtype)
+    return np.column_stack([first, to_integers(labels, name)])
 
 
 def aligned_labels(first: Any, second: Any, names: tuple[str, str]) -> tuple[Any, Any]:
-    """Return two arrays of equal length, in the same chunks if one of them is lazy."""
+    """Return two arrays of equal length; if an array is lazy, both have the same chunks."""
     n, m = first.shape[0], second.shape[0]
     unknown = [bool(np.isnan(length)) for length in (n, m)]
     if not any(unknown) and n != m:

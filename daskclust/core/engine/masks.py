@@ -14,9 +14,9 @@ from daskclust.core.array_types import Bools, Ints
 
 
 def mask_without(rows: Ints, lengths: Sequence[int] | None, n_rows: int) -> Any:
-    """Return a mask that is False at the given rows (ascending): lazy, with blocks of `lengths`.
+    """Return a mask of `n_rows` rows that is False at `rows` (ascending).
 
-    If `lengths` is None, the mask is a NumPy array.
+    The mask is lazy, with blocks of `lengths`; without `lengths` it is a NumPy array.
 
     >>> mask_without(np.array([1, 4]), (2, 3), 5).compute().tolist()
     [True, False, True, True, False]

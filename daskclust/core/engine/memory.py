@@ -19,22 +19,22 @@ from daskclust.core.engine.wait_for_workers import workers_of
 from daskclust.exceptions import MemoryPlanError
 
 #: Dask's settings of worker memory, as fractions of the limit; False disables one.
-_SHARES = "distributed.worker.memory"
+_MEMORY_SETTINGS = "distributed.worker.memory"
 #: Fraction of the limit that is used if Dask has no setting, or the worker no limit.
-_DEADLY = 0.95
+_DEFAULT_TERMINATE = 0.95
 #: Minimum bytes of a worker with all imports (about 300 MiB) and all kernels (about 120 MiB), which
 #: a new worker loads later and never frees.
-_LOADED = 420 * 2**20
-#: Bytes of such a worker that also reads and writes Parquet.
-_PLANNED = _LOADED + 100 * 2**20
+_MIN_WORKER_BYTES = 420 * 2**20
+#: Minimum bytes of a worker that also reads and writes Parquet.
+_MIN_PARQUET_WORKER_BYTES = _MIN_WORKER_BYTES + 100 * 2**20
 
 
 @dataclass(frozen=True)
 class WorkerMemory:
     """Memory of one worker, in bytes.
 
-    `used` is the memory of the process with all imports and kernels, without the results `held`,
-    which can be moved to disk.  A worker pauses above the fraction `pause` of its limit (0: never).
+    `used` is the memory of the process with all imports and kernels, without the `results`, which
+    can be moved to disk.  A worker pauses above the fraction `pause` of its limit (0: never).
     A `strict` worker is killed above the fraction `terminate`.
     """
 
@@ -42,10 +42,10 @@ class WorkerMemory:
     n_threads: int
     limit: int
     used: int
-    held: int = 0
+    results: int = 0
     strict: bool = True
     pause: float = 0.8
-    terminate: float = _DEADLY
+    terminate: float = _DEFAULT_TERMINATE
 
     @property
     def free(self) -> int:
@@ -74,7 +74,7 @@ class _Process:
         from distributed import get_worker
 
         shares = {
-            name: float(dask.config.get(f"{_SHARES}.{name}", False) or 0.0)
+            name: float(dask.config.get(f"{_MEMORY_SETTINGS}.{name}", False) or 0.0)
             for name in ("target", "spill", "pause", "terminate")
         }
         address, used = str(get_worker().address), int(psutil.Process().memory_info().rss)
@@ -108,44 +108,44 @@ def measure(client: Any) -> tuple[dict[str, int], list[WorkerMemory]]:
 def _worker_memory(
     address: str, info: WorkerInfo, process: _Process, shared: int, same_process: bool
 ) -> WorkerMemory:
-    held = min(info.managed, process.used)
-    own = max(process.used - held, _LOADED)
+    results = min(info.managed, process.used)
+    needed = max(process.used - results, _MIN_WORKER_BYTES)
     if not info.limit:
         # Workers without a limit share the free memory of the machine, which also holds results.
         rest = process.available // shared
         return WorkerMemory(
-            address, info.n_threads, process.used + rest, own, 0, not same_process, pause=0.0
+            address, info.n_threads, process.used + rest, needed, 0, not same_process, pause=0.0
         )
     shares = process.shares
     if not shares["target"] and not shares["spill"]:
-        own, held = own + held, 0  # results cannot move to disk
+        needed, results = needed + results, 0  # results cannot move to disk
     strict = info.watched and bool(shares["terminate"])
-    terminate = shares["terminate"] or _DEADLY
+    terminate = shares["terminate"] or _DEFAULT_TERMINATE
     return WorkerMemory(
-        address, info.n_threads, info.limit, own, held, strict, shares["pause"], terminate
+        address, info.n_threads, info.limit, needed, results, strict, shares["pause"], terminate
     )
 
 
 def free_memory(workers: list[WorkerMemory]) -> float:
-    return float(sum(max(0, worker.limit - worker.used - worker.held) for worker in workers))
+    return float(sum(max(0, worker.limit - worker.used - worker.results) for worker in workers))
 
 
 def bytes_at_once(
     n_rows: int, n_columns: int, stored: int, tile: int, read: int = 0
 ) -> tuple[int, int]:
-    """Return the bytes that a thread needs at once, and the bytes of them that a block discards.
+    """Return the bytes that a thread needs at once, and how many of them only the reading needs.
 
     A thread works on one block while it reads the next.  Both have `stored` bytes per value.
     `tile` is the size of a converted tile in bytes, 0 without conversion.  `read` is the size of
     the largest array that is read to get a block.
     """
-    more = max(0, read - n_rows * n_columns * stored)
-    return 2 * n_rows * n_columns * stored + more + tile, more
+    only_read = max(0, read - n_rows * n_columns * stored)
+    return 2 * n_rows * n_columns * stored + only_read + tile, only_read
 
 
-def planned(limit: float, kept: float) -> WorkerMemory:
-    """Return a worker of one thread that does not exist yet and will keep some bytes."""
-    return WorkerMemory("", 1, int(limit), _PLANNED + int(kept))
+def planned(limit: float, persisted: float) -> WorkerMemory:
+    """Return a future worker of one thread that will hold `persisted` bytes of persisted data."""
+    return WorkerMemory("", 1, int(limit), _MIN_PARQUET_WORKER_BYTES + int(persisted))
 
 
 def check_blocks(
@@ -159,16 +159,16 @@ def check_blocks(
 ) -> None:
     """Raise MemoryPlanError if :func:`bytes_at_once` do not fit; a pass has `n_groups` tasks.
 
-    A pass needs further memory, so this check never rejects data that would fit.
+    A pass needs more memory than this, so the check never rejects data that would fit.
     """
-    each, more = bytes_at_once(n_rows, n_columns, stored, tile, read)
-    most = math.ceil(n_groups / max(1, len(workers)))
+    bytes_per_thread, only_read = bytes_at_once(n_rows, n_columns, stored, tile, read)
+    tasks_per_worker = math.ceil(n_groups / max(1, len(workers)))
     for worker in sorted(workers, key=lambda worker: worker.free / max(1, worker.n_threads)):
-        busy = max(1, min(worker.n_threads, most))
-        need = busy * each
+        busy = max(1, min(worker.n_threads, tasks_per_worker))
+        need = busy * bytes_per_thread
         if need <= worker.free or not worker.strict:
             continue
-        if busy * more > worker.free // 2:
+        if busy * only_read > worker.free // 2:
             raise MemoryPlanError(
                 f"The input does not fit worker {worker.address}: {busy} thread(s) at a time read "
                 f"arrays of {format_bytes(read)} each, to get blocks of {n_rows} rows. "
@@ -213,11 +213,11 @@ class MemoryPlan:
         Each thread holds the running partial, the partial of a block and their sum.  A task that
         merges partials holds all of them.
         """
-        most = math.ceil(self.n_groups / max(1, len(self.workers)))
-        at_once = self.merged + 1 if self.n_groups > self.merged else 0
+        tasks_per_worker = math.ceil(self.n_groups / max(1, len(self.workers)))
+        n_merged = self.merged + 1 if self.n_groups > self.merged else 0
         for worker in self.workers:
-            busy = max(1, min(worker.n_threads, most))
-            need = max(busy * (self.block + 3 * partial), at_once * partial) + state
+            busy = max(1, min(worker.n_threads, tasks_per_worker))
+            need = max(busy * (self.block + 3 * partial), n_merged * partial) + state
             if need <= worker.free or not worker.strict:
                 continue
             raise MemoryPlanError(
@@ -249,7 +249,7 @@ def _read_by(graph: Mapping[Any, Any]) -> int:
         shape, itemsize = tuple(store.shape), np.dtype(store.dtype).itemsize
         chunk = getattr(getattr(store, "array", store), "chunks", None)
         if isinstance(chunk, tuple) and all(isinstance(size, int) for size in chunk):
-            clipped = (min(size, most) for size, most in zip(chunk, shape, strict=False))
+            clipped = (min(size, length) for size, length in zip(chunk, shape, strict=False))
             largest = max(largest, math.prod(clipped) * itemsize)
         for index in slices:
             if len(index) == len(shape):

@@ -150,7 +150,7 @@ def _aligned_weight(weight: Any, lengths: tuple[int, ...]) -> Any:
             f"{weight.numblocks[0]} chunks of unknown length. Use "
             "sample_weight.compute_chunk_sizes(), or the same chunks for both."
         )
-    # The lengths are presumably those of X; they are compared when blocks are loaded.
+    # Assume the lengths of X. They are compared with the actual lengths when blocks are loaded.
     return weight.map_blocks(np.asanyarray, dtype=weight.dtype, chunks=(lengths,))
 
 
@@ -165,7 +165,7 @@ def _is_persisted(n_bytes: float, keepable: float, every_pass_sends: bool) -> bo
 class Forecast:
     """Needs of passes on planned workers: number of `tasks`, and `peak` bytes of one worker."""
 
-    kept: bool
+    is_persisted: bool
     tasks: int
     peak: int
     fits: bool
@@ -185,17 +185,17 @@ def forecast(
     """Return what :func:`open_rows` would decide for workers of one thread and `limit` bytes."""
     n_bytes = float(shape[0]) * shape[1] * dtype.itemsize
     free = min(n_workers * limit, psutil.virtual_memory().available)
-    kept = _is_persisted(n_bytes, spare_memory(free), False)
-    worker = planned(limit, n_bytes / n_workers if kept else 0)
+    is_persisted = _is_persisted(n_bytes, spare_memory(free), False)
+    worker = planned(limit, n_bytes / n_workers if is_persisted else 0)
     tile = tile_bytes(dtype, block_rows, shape[1])
     need, _ = bytes_at_once(block_rows, shape[1], dtype.itemsize, tile, read)
     need = max(need, task)
     fits = need <= worker.free
-    return Forecast(kept, min(n_blocks, _LAZY_GROUPS * n_workers), worker.used + need, fits)
+    return Forecast(is_persisted, min(n_blocks, _LAZY_GROUPS * n_workers), worker.used + need, fits)
 
 
 def spare_memory(free: float | None = None) -> float:
-    """Return the bytes that a fit may keep between passes, of the free bytes (default: here)."""
+    """Return the bytes that a fit may keep between passes; by default, `free` is measured here."""
     free = float(psutil.virtual_memory().available) if free is None else free
     return float(dask.config.get("daskclust.persist-fraction")) * free
 
@@ -205,16 +205,16 @@ def _bind_local(
     behind: ArrayGraph,
     weight: ArrayGraph | None,
     get: Any,
-    kept: bool,
+    persist: bool,
     sparse: bool,
 ) -> Executor:
     def compute(graph: Mapping[Any, Any], keys: Sequence[Any]) -> list[Any]:
         return list(get(dict(graph), list(keys)))
 
-    chunk_values = compute(behind.whole(), behind.keys) if kept else behind.values
+    chunk_values = compute(behind.whole(), behind.keys) if persist else behind.values
     in_memory = chunk_values is not None
     if chunk_values is not None and sparse:
-        # Checked once, and their parts are views.
+        # Check once; slices of the checked blocks are views.
         chunk_values = [
             sparse_block(x, block.start) for x, block in zip(chunk_values, blocks, strict=True)
         ]
@@ -227,7 +227,7 @@ def _bind_local(
         return _whole_graph(blocks, behind, weight, get, None)
     # Chunks that are computed once for this fit are computed again for its labels.
     blocks = [
-        replace(block, x=x, weight=w, computed=kept)
+        replace(block, x=x, weight=w, computed=persist)
         for block, x, w in zip(blocks, chunks, weights, strict=True)
     ]
     n_workers = dask.config.get("num_workers", None) or CPU_COUNT
@@ -313,13 +313,13 @@ def _bind_cluster(
     width = 1 if is_sparse(X) else X.shape[1]
     tile = tile_bytes(X.dtype, largest, width)
     if futures is None and chunks is None:
-        named = weight
+        keyed_weight = weight
         if weights is not None:
             keys = [("daskclust-weight-" + uuid4().hex, i) for i in range(len(weights))]
-            named = ArrayGraph(keys, dict(zip(keys, weights, strict=True)))
+            keyed_weight = ArrayGraph(keys, dict(zip(keys, weights, strict=True)))
         read = largest_read([behind.graph])
         check_blocks(workers, largest, width, X.dtype.itemsize, tile, len(blocks), read)
-        return _whole_graph(blocks, behind, named, client.get, client), keepable
+        return _whole_graph(blocks, behind, keyed_weight, client.get, client), keepable
 
     chunk_values: list[Any] = futures or list(chunks or ())
     if futures is not None:
@@ -329,20 +329,20 @@ def _bind_cluster(
             if behind.futures is None:
                 discard(client, futures)
             raise
-        wholes = [
+        packed_blocks = [
             Block(blocks[pack[0]].start, sum(blocks[i].size for i in pack), None) for pack in packs
         ]
-        parts = by_location(wholes, futures, client.who_has(futures), threads)
+        assigned = by_location(packed_blocks, futures, client.who_has(futures), threads)
     else:
         addresses: list[str | None] = [a for a, n in threads.items() for _ in range(n)] or [None]
         dealt = deal_out(blocks, _LAZY_GROUPS * len(addresses))
-        parts = [(addresses[i % len(addresses)], members) for i, members in enumerate(dealt)]
+        assigned = [(addresses[i % len(addresses)], members) for i, members in enumerate(dealt)]
         read = largest_read([chunk.graph for chunk in chunk_values])
-        check_blocks(workers, largest, width, X.dtype.itemsize, tile, len(parts), read)
+        check_blocks(workers, largest, width, X.dtype.itemsize, tile, len(assigned), read)
 
     position = {blocks[pack[0]].start: i for i, pack in enumerate(packs)}
     groups, ranges = [], []
-    for worker, members in parts:
+    for worker, members in assigned:
         pack_numbers = [position[block.start] for block in members]
         block_numbers = [i for number in pack_numbers for i in packs[number]]
         own_blocks = [blocks[i] for i in block_numbers]
@@ -389,13 +389,13 @@ def _open_local(X: Any, weight: Floats | None, side_by_side: bool) -> OpenRows:
 
 
 def open_rows(X: Any, sample_weight: Any = None, *, n_clusters: int | None = None) -> Rows:
-    """Open data and bind them to the place where passes will run; values are not checked.
+    """Open data and bind them to the threads or workers that run passes; values are not checked.
 
-    NumPy arrays and SciPy matrices are processed by threads of this process.  A known number of
-    centers (`n_clusters`) lowers the number of rows from which several threads are used.  Dask
-    arrays use the user's scheduler.  Blocks in memory form one group per worker thread.  A lazy
-    array is persisted for the fit if it takes at most ``daskclust.persist-fraction`` of the free
-    memory.  Otherwise each pass reads it, one block per thread at a time.
+    Threads of this process read NumPy arrays and SciPy matrices; with `n_clusters`, smaller arrays
+    use several threads.  Dask arrays use the user's scheduler.  Blocks in memory form one group
+    per worker thread.  A lazy array is persisted for the fit if it takes at most
+    ``daskclust.persist-fraction`` of the free memory.  Otherwise each pass reads it, one block per
+    thread at a time.
     """
     check_settings()
     if not is_dask(X):
@@ -420,7 +420,6 @@ def open_rows(X: Any, sample_weight: Any = None, *, n_clusters: int | None = Non
     if sample_weight is not None:
         weight = graph_behind(_aligned_weight(sample_weight, lengths))
     if len(blocks) < len(lengths):
-        # Chunks without rows are not computed.
         nonempty = [i for i, n in enumerate(lengths) if n]
         behind = behind.only(nonempty)
         weight = None if weight is None else weight.only(nonempty)
@@ -431,8 +430,8 @@ def open_rows(X: Any, sample_weight: Any = None, *, n_clusters: int | None = Non
         # Other processes would receive the values again in every pass.
         sends = get is not dask.threaded.get
         keepable = spare_memory()
-        kept = behind.values is None and _is_persisted(n_bytes, keepable, sends)
-        executor = _bind_local(blocks, behind, weight, get, kept, is_sparse(X))
+        persist = behind.values is None and _is_persisted(n_bytes, keepable, sends)
+        executor = _bind_local(blocks, behind, weight, get, persist, is_sparse(X))
     return OpenRows(executor, X.dtype, lengths, X.shape[1], keepable, sparse=is_sparse(X))
 
 

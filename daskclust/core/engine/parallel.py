@@ -107,10 +107,10 @@ def keep_on_workers(what: str, *collections: Any) -> tuple[Any, ...]:
         return tuple(dask.persist(*collections))
     from distributed import futures_of
 
-    kept = start_on_workers(*collections)
-    for failed in arrive(client, what, futures_of(kept)):
+    persisted = start_on_workers(*collections)
+    for failed in arrive(client, what, futures_of(persisted)):
         failed.result()
-    return kept
+    return persisted
 
 
 #: Approximate size of a part in bytes. A task that writes a part holds two more copies of it.
@@ -170,7 +170,7 @@ def _put(
             counts += np.bincount(groups, minlength=n_groups)
             weights += np.bincount(groups, records["weight"], n_groups)
             low = high
-        block.note(loaded, totals)
+        block.append_totals(loaded, totals)
     return parts, counts, weights, totals
 
 
@@ -188,9 +188,9 @@ def group_rows(
     rows.compare(joined([record for *_, totals in results for record in totals]))
     parts = sorted(part for names, *_ in results for part in names)
     counts, weights = np.zeros(n_groups, np.int64), np.zeros(n_groups)
-    for _, more, weight, _ in results:
-        counts += more
-        weights += weight
+    for _, group_counts, group_weights, _ in results:
+        counts += group_counts
+        weights += group_weights
     return Grouping(store, tuple(parts), counts, weights)
 
 
@@ -202,7 +202,7 @@ _LARGE = 2**20
 
 @dataclass(frozen=True)
 class _Patch:
-    """Results of some rows of a chunk in a small form, because they are part of the graph.
+    """Results of some rows of a chunk, compressed because the graph contains them.
 
     `n_rows` is -1 if unknown.  `rows` are packed bits of the chunk's rows, or row numbers.
     `totals` are the totals of the chunk at its first read.
@@ -353,8 +353,8 @@ def map_rows(
     the first row of the block (0 if `lengths` are unknown).  A function with a large ``nbytes`` is
     in the graph only once.  Results of :class:`Derived` functions that are computed together share
     the tasks of the evaluation.  `patch` contains sorted global row numbers, and results that
-    replace those of `function`.  `like` are the rows of X as a fit has read them: if X has changed,
-    ChunkError is raised.
+    replace the results of `function`.  `like` is the data that a fit has read: if X has changed
+    since then, ChunkError is raised.
     """
     if not is_dask(X):
         out = _map_array(X, function, np.dtype(dtype), n_columns)
@@ -366,15 +366,15 @@ def map_rows(
     X = read_again(X)
     dtype = np.dtype(dtype)
     if lengths is None:
-        known = X.chunks[0]
-        unknown = bool(np.isnan(known).any())
-        lengths = (-1,) * len(known) if unknown else tuple(int(n) for n in known)
+        stored = X.chunks[0]
+        unknown = bool(np.isnan(stored).any())
+        lengths = (-1,) * len(stored) if unknown else tuple(int(n) for n in stored)
     if patch is None:
         patch = (np.empty(0, np.int64), np.empty(0, dtype))
     patches = _patches(lengths, *patch)
     if like is not None and min(lengths, default=0) >= 0:
-        known = like.pass_record.first_totals.of_chunks(lengths)
-        patches = [replace(own, totals=record) for own, record in zip(patches, known, strict=True)]
+        stored = like.pass_record.first_totals.of_chunks(lengths)
+        patches = [replace(own, totals=record) for own, record in zip(patches, stored, strict=True)]
     if hasattr(X, "expr"):
         return _blockwise(X, patches, function, dtype, n_columns, name)
     layer_name = f"daskclust-{name}-{uuid4().hex}"
@@ -421,7 +421,7 @@ def make_rows(
     dtype: Any,
     name: str,
 ) -> da.Array:
-    """Return lazy results for row numbers alone: `function` gets blocks without columns."""
+    """Return lazy results of a function that needs only row numbers; its blocks have no columns."""
     blank = da.zeros((sum(lengths), 0), chunks=(lengths, (0,)))
     return map_rows(blank, function, dtype=dtype, name=name)
 
@@ -478,10 +478,10 @@ def _chunk_bounds(X: Any) -> da.Array:
     table = np.empty(X.numblocks[0], dtype=object)
     start = 0
     for i, n in enumerate(X.chunks[0]):
-        known = None if np.isnan(n) else int(n)
-        table[i] = (start, known)
-        start += known or 0
-    return da.from_array(table, chunks=1, name=f"daskclust-places-{uuid4().hex}")
+        n_rows = None if np.isnan(n) else int(n)
+        table[i] = (start, n_rows)
+        start += n_rows or 0
+    return da.from_array(table, chunks=1, name=f"daskclust-bounds-{uuid4().hex}")
 
 
 def pair_rows(
@@ -545,11 +545,11 @@ def labeled_rows(
         meta=np.empty(0, object),
         token="daskclust-labeled",
     )
-    parts = [part[0] for part in fetch_chunks(picked, "the reading of y")]
-    lengths = [length for length, _, _ in parts]
+    labeled = [chunk[0] for chunk in fetch_chunks(picked, "the reading of y")]
+    lengths = [length for length, _, _ in labeled]
     starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    rows = [positions + start for (_, positions, _), start in zip(parts, starts, strict=False)]
-    labels = [values for _, _, values in parts]
+    rows = [positions + start for (_, positions, _), start in zip(labeled, starts, strict=False)]
+    labels = [values for _, _, values in labeled]
     return np.concatenate(rows), np.concatenate(labels), int(starts[-1])
 
 
@@ -567,8 +567,8 @@ def _decided(groups: Ints, x: Array, decide: Callable[[Array], Bools]) -> Bools:
 
 
 def _split(x: Array, groups: Ints, n_parts: int) -> list[tuple[Ints, Ints, Array]]:
-    parts = groups % n_parts
-    positions = [np.flatnonzero(parts == part) for part in range(n_parts)]
+    part_numbers = groups % n_parts
+    positions = [np.flatnonzero(part_numbers == part) for part in range(n_parts)]
     return [(rows, groups[rows], x[rows]) for rows in positions]
 
 
@@ -578,12 +578,12 @@ def _decide_part(
     groups = np.concatenate([groups for _, groups, _ in blocks])
     decisions = _decided(groups, np.concatenate([x for _, _, x in blocks]), decide)
     ends = np.cumsum([len(positions) for positions, _, _ in blocks])[:-1]
-    return [(b[0], part) for b, part in zip(blocks, np.split(decisions, ends), strict=True)]
+    return [(b[0], decided) for b, decided in zip(blocks, np.split(decisions, ends), strict=True)]
 
 
-def _joined(n_rows: int, parts: Sequence[tuple[Ints, Bools]]) -> Bools:
+def _joined(n_rows: int, decided: Sequence[tuple[Ints, Bools]]) -> Bools:
     out = np.empty(n_rows, bool)
-    for positions, decisions in parts:
+    for positions, decisions in decided:
         out[positions] = decisions
     return out
 

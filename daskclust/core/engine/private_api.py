@@ -324,10 +324,10 @@ def retry(client: Any, futures: Sequence[Any]) -> int:
             client.futures.get(key)
             for key in await client.scheduler.retry(keys=keys, client=client.id)
         ]
-        known_states = [state for state in states if state is not None]
-        for state in known_states:
+        present_states = [state for state in states if state is not None]
+        for state in present_states:
             state.retry()
-        return len(known_states)
+        return len(present_states)
 
     return int(client.sync(retry_on_scheduler)) if keys else 0
 

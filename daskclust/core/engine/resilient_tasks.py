@@ -58,12 +58,12 @@ def even_out(blocks_of: dict[Any, list[Any]], threads: Mapping[str, int]) -> Non
         load[free] = after
 
 
-def resettle(slots: Sequence[Slot], threads: Mapping[str, int]) -> None:
+def reassign(slots: Sequence[Slot], threads: Mapping[str, int]) -> None:
     """Assign slots evenly to the current workers; slots stay where possible.
 
     >>> from types import SimpleNamespace
     >>> slots = [SimpleNamespace(size=5, worker=worker) for worker in ("gone", "a", "a")]
-    >>> resettle(slots, {"a": 1, "b": 2})
+    >>> reassign(slots, {"a": 1, "b": 2})
     >>> [slot.worker for slot in slots]
     ['b', 'a', 'b']
     """
@@ -72,17 +72,17 @@ def resettle(slots: Sequence[Slot], threads: Mapping[str, int]) -> None:
         return
     slots_of: dict[Any, list[Slot]] = {worker: [] for worker in threads}
     load = dict.fromkeys(threads, 0.0)
-    homeless = []
+    unassigned = []
     for slot in slots:
         if slot.worker is not None and slot.worker in slots_of:
             slots_of[slot.worker].append(slot)
             load[slot.worker] += slot.size / threads[slot.worker]
         else:
-            homeless.append(slot)
-    for slot in homeless:
-        free = min(load, key=load.__getitem__)
-        slots_of[free].append(slot)
-        load[free] += slot.size / threads[free]
+            unassigned.append(slot)
+    for slot in unassigned:
+        least_loaded = min(load, key=load.__getitem__)
+        slots_of[least_loaded].append(slot)
+        load[least_loaded] += slot.size / threads[least_loaded]
     even_out(slots_of, threads)
     for worker, assigned in slots_of.items():
         for slot in assigned:
@@ -215,7 +215,7 @@ class WorkerSlots:
             present = workers_of(self.client)
             if present and present != self._threads:
                 self._threads = present
-                resettle(self.slots, present)
+                reassign(self.slots, present)
         for task in bound:
             if task.slot is not None and task.address != task.slot.worker:
                 task.submit(self.client)
@@ -240,7 +240,7 @@ def gather(
         return {worker for worker in waiting if worker is not None and worker not in present}
 
     def renew(present: Mapping[str, int]) -> None:
-        resettle(slots, present)
+        reassign(slots, present)
         renewed: set[Task] = set()
         for task in tasks:
             task.renew(client, present, renewed)
@@ -271,7 +271,7 @@ def gather(
 def await_workers(client: Any) -> None:
     """Wait until a cluster has workers; a task makes adaptive clusters start some."""
     if not workers_of(client):
-        gather(client, "the start", [Task("hello", _nothing, ()).submit(client)])
+        gather(client, "the start of workers", [Task("hello", _nothing, ()).submit(client)])
 
 
 def _nothing() -> None:

@@ -151,25 +151,25 @@ class OpenRows(Rows):
         return reduction.finalize(partial, state)
 
     def compare(self, totals: NDArray[Any] | None) -> None:
-        """Compare totals of blocks from a pass over these rows with those of the first pass."""
+        """Compare totals of blocks with the totals of the first pass over these rows."""
         if totals is not None and len(totals):
             self.pass_record.first_totals.check(totals, self._prepare.dtype)
 
     def map(self, name: str, function: Callable[[RowBlock], NDArray[Any]]) -> NDArray[Any]:
         begin_pass(name, self.pass_record)
         by_group = self._executor.map(name, over_blocks, self._prepare, function)
-        chunks = sorted((chunk for of_group in by_group for chunk in of_group), key=itemgetter(0))
+        chunks = sorted((chunk for own in by_group for chunk in own), key=itemgetter(0))
         return np.concatenate([results for _, results in chunks])
 
     def take(self, rows: Ints) -> tuple[NDArray[Any], Floats]:
         # Reads only the chunks with these rows, or all chunks if blocks share costly tasks.
         begin_pass("take", self.pass_record)
-        parts = self._executor.map("take", collect_rows, self._prepare, rows)
-        parts = [part for part in parts if len(part[0])]
-        if not parts:
+        fetched = self._executor.map("take", collect_rows, self._prepare, rows)
+        fetched = [group_rows for group_rows in fetched if len(group_rows[0])]
+        if not fetched:
             return np.empty((0, self.n_features), self.dtype), np.empty(0)
         numbers, values, weights, totals = (
-            np.concatenate(of_parts) for of_parts in zip(*parts, strict=True)
+            np.concatenate(arrays) for arrays in zip(*fetched, strict=True)
         )
         self.compare(totals)
         # Groups of in-memory arrays are in row order already.
@@ -194,14 +194,14 @@ class OpenRows(Rows):
         view.
         """
         wanted = sorted({int(block) for block in blocks})
-        known = self.blocks
-        if not wanted or wanted[0] < 0 or wanted[-1] >= len(known):
+        bounds = self.blocks
+        if not wanted or wanted[0] < 0 or wanted[-1] >= len(bounds):
             raise ValueError(
-                f"blocks must contain positions in Rows.blocks, integers in [0, {len(known)}), at "
+                f"blocks must contain positions in Rows.blocks, integers in [0, {len(bounds)}), at "
                 f"least one, got {list(blocks)}."
             )
-        ranges = joined_ranges([known[block] for block in wanted])
-        lengths = tuple(known[block][1] - known[block][0] for block in wanted)
+        ranges = joined_ranges([bounds[block] for block in wanted])
+        lengths = tuple(bounds[block][1] - bounds[block][0] for block in wanted)
         executor = self._executor.only(ranges)
         return self._view(_executor=executor, lengths=lengths, n_rows=sum(lengths))
 
@@ -271,8 +271,8 @@ class _GroupExecutor(Executor):
         return replace(self, groups=[group.excluding(rows) for group in self.groups])
 
     def only(self, ranges: Sequence[Range]) -> Self:
-        parts = [group.only(ranges) for group in self.groups]
-        return replace(self, groups=[part for part in parts if part.blocks])
+        selected = [group.only(ranges) for group in self.groups]
+        return replace(self, groups=[group_rows for group_rows in selected if group_rows.blocks])
 
 
 class ThreadExecutor(_GroupExecutor):
@@ -358,16 +358,16 @@ class GraphExecutor(Executor):
         depth = 0
         while len(level) > 1:
             name = f"{folded[0][0]}-merge{depth}"
-            parts = [level[i : i + _SPLIT_EVERY] for i in range(0, len(level), _SPLIT_EVERY)]
+            batches = [level[i : i + _SPLIT_EVERY] for i in range(0, len(level), _SPLIT_EVERY)]
             level = []
-            for i, part in enumerate(parts):
-                graph[(name, i)] = task(partial(merge, reduction, state), part)
+            for i, batch in enumerate(batches):
+                graph[(name, i)] = task(partial(merge, reduction, state), batch)
                 level.append((name, i))
             depth += 1
         if not reduction.carries:
             return self._run(reduction.name, graph, [level[0]])[0], None
-        # The block caches without the partials.
-        carry_keys = [(f"{name}-kept", i) for name, i in folded]
+        # Results without their partials: the block caches.
+        carry_keys = [(f"{name}-cache", i) for name, i in folded]
         graph.update(
             {
                 key: task(itemgetter(1), folded_key)
@@ -488,18 +488,18 @@ class ClusterExecutor(Executor):
             level = [self._submit(name, itemgetter(0), task, slot=task.slot) for task in folded]
             join = merge
         while len(level) > _SPLIT_EVERY:
-            parts = [level[i : i + _SPLIT_EVERY] for i in range(0, len(level), _SPLIT_EVERY)]
-            level = [self._submit(name, join, reduction, sent, part) for part in parts]
+            batches = [level[i : i + _SPLIT_EVERY] for i in range(0, len(level), _SPLIT_EVERY)]
+            level = [self._submit(name, join, reduction, sent, batch) for batch in batches]
             join = merge
         partials = self._gather(reduction.name, level, folded)
         merged = merge(reduction, state, partials)
         if not reduction.carries:
             return merged, None
         # The block caches are separate from the partials, so that these can be released.
-        name = f"{reduction.name}-kept"
+        name = f"{reduction.name}-cache"
         carry_tasks = [self._submit(name, itemgetter(1), task, slot=task.slot) for task in folded]
         for old_task in (*folded, *(carry or ())):
-            # Only needed if a worker is lost, and they can be computed again.
+            # If a worker is lost, these results are computed again.
             old_task.release()
         return merged, carry_tasks
 

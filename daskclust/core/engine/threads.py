@@ -23,8 +23,8 @@ from daskclust.core.progress import advance, is_shown
 
 #: Minimum number of values of an array for which a second thread saves time.
 _SIZE = 2**18
-#: The same threshold if the number of centers is known, in products of scores: per pass, per row in
-#: addition to its scores, and per value.
+#: If the number of centers is known: minimum work of a pass for which a second thread saves time,
+#: and the work per row and per value in addition to distances. The unit is one multiplication.
 _WORK, _ROW_WORK, _VALUE_WORK = 2**25, 1000, 20
 
 T = TypeVar("T")

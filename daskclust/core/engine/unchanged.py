@@ -26,7 +26,7 @@ TOTALS = np.dtype(
 )
 
 #: Relative rounding error of a value that is computed again, for example on another processor or
-#: with another number of threads.  It is that of single precision, which most data have.
+#: with another number of threads.  Most data have single precision, so this is its rounding error.
 _ROUNDING = 64 * float(np.finfo(np.float32).eps)
 #: Relative rounding error that all values of a block may have in common, by bytes per value.
 _BIAS = {4: 4 * float(np.finfo(np.float32).eps), 8: 1e-9}
@@ -67,10 +67,10 @@ def _in_order(records: Array) -> Array:
 class FirstTotals:
     """The totals of each block at its first read, in row order."""
 
-    known: Array = field(default_factory=lambda: np.empty(0, TOTALS))
+    stored: Array = field(default_factory=lambda: np.empty(0, TOTALS))
 
     def check(self, records: Array, dtype: np.dtype[Any]) -> None:
-        """Compare totals of blocks with the known totals, and store the new ones.
+        """Compare totals of blocks with their stored totals, and store the totals of new blocks.
 
         Raises
         ------
@@ -78,37 +78,37 @@ class FirstTotals:
             If a block differs from its first read by more than rounding.
         """
         records = _in_order(records)
-        positions = np.searchsorted(self.known["start"], records["start"])
-        known_blocks = positions < len(self.known)
-        known_blocks[known_blocks] = (
-            self.known["start"][positions[known_blocks]] == records["start"][known_blocks]
+        positions = np.searchsorted(self.stored["start"], records["start"])
+        is_stored = positions < len(self.stored)
+        is_stored[is_stored] = (
+            self.stored["start"][positions[is_stored]] == records["start"][is_stored]
         )
         # Parts of a block, which are in memory, cannot be compared.
-        comparable = known_blocks.copy()
-        comparable[known_blocks] = (
-            self.known["size"][positions[known_blocks]] == records["size"][known_blocks]
+        comparable = is_stored.copy()
+        comparable[is_stored] = (
+            self.stored["size"][positions[is_stored]] == records["size"][is_stored]
         )
-        first, current = self.known[positions[comparable]], records[comparable]
+        first, current = self.stored[positions[comparable]], records[comparable]
         changed = np.flatnonzero(_differs(first, current, _BIAS[dtype.itemsize]))
         if len(changed):
             _refuse(first[changed[0]], current[changed[0]])
-        if not known_blocks.all():
-            self.known = _in_order(joined([self.known, records[~known_blocks]]))
+        if not is_stored.all():
+            self.stored = _in_order(joined([self.stored, records[~is_stored]]))
 
     def of_chunks(self, lengths: Sequence[int]) -> list[Array | None]:
         """Return the totals of each chunk, or None if it was not read completely."""
         bounds = np.cumsum([0, *lengths])
-        positions = np.searchsorted(self.known["start"], bounds)
+        positions = np.searchsorted(self.stored["start"], bounds)
         totals: list[Array | None] = []
         for start, size, low, high in zip(bounds, lengths, positions, positions[1:], strict=False):
-            parts = self.known[low:high]
-            if parts["size"].sum() != size or not size:
+            records = self.stored[low:high]
+            if records["size"].sum() != size or not size:
                 totals.append(None)
                 continue
-            record = parts[:1].copy()
+            record = records[:1].copy()
             record["start"], record["size"] = start, size
             for name in ("n_missing", "weight", "sums", "sizes"):
-                record[name] = parts[name].sum(axis=0)
+                record[name] = records[name].sum(axis=0)
             totals.append(record)
         return totals
 

@@ -91,7 +91,7 @@ def workers_of(client: Any) -> dict[str, int]:
     """
     if client.status in _ENDED:
         raise scheduler_lost(client)
-    # In a thread: if the client is closed during the request, there is no answer.
+    # The request runs in a thread, because it never returns if the client is closed.
     answer: Future[dict[str, int]] = in_thread("workers", lambda: dict(client.nthreads()))
     usual, patience = parse_timedelta(dask.config.get(_ANSWERS)), _patience()
     start, notified = time.monotonic(), False

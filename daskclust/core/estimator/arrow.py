@@ -135,8 +135,8 @@ def _lazy_lists(X: Any) -> Any:
     first = _rows_of_lists(head, name=names[0], size=size, dtype=dtype)
     read = partial(_rows_of_lists, name=names[0], size=first.shape[1], dtype=dtype)
     blocks = [
-        da.from_delayed(dask.delayed(read)(part), (np.nan, first.shape[1]), meta=first[:0])
-        for part in column.to_delayed()
+        da.from_delayed(dask.delayed(read)(partition), (np.nan, first.shape[1]), meta=first[:0])
+        for partition in column.to_delayed()
     ]
     return da.concatenate(blocks, allow_unknown_chunksizes=True)
 
@@ -172,7 +172,7 @@ def _frame_of(piece: Any, columns: list[str] | None = None, *, schema: Any) -> A
 
 
 def _is_counted(described: Any) -> bool:
-    """Return True if pandas numbers the rows 0, 1, ...: parts of the file need no more."""
+    """Return True if the index is 0, 1, ..., which pieces of a file need not store."""
     unnamed = isinstance(described, dict) and described.get("name") is None
     return unnamed and (described["start"], described["step"]) == (0, 1)
 
@@ -181,7 +181,7 @@ def _pieces(fragment: Any) -> list[Any]:
     """Divide a Parquet file into runs of row groups of about 32 MiB; other fragments stay whole."""
     if not hasattr(fragment, "row_groups"):
         return [fragment]
-    ranges = [part for part in _index_of(fragment.physical_schema) if isinstance(part, dict)]
+    ranges = [entry for entry in _index_of(fragment.physical_schema) if isinstance(entry, dict)]
     if not all(map(_is_counted, ranges)):
         return [fragment]
     runs: list[list[int]] = []
@@ -255,7 +255,7 @@ def _is_lazy_polars(X: Any) -> bool:
 
 
 def _opened(X: Any) -> Any:
-    """Return a Dataset on disk as a lazy frame, and what has to be collected first as a table."""
+    """Return a Dataset on disk as a lazy frame; collect scanners and lazy polars frames."""
     if hasattr(X, "get_fragments") and hasattr(X, "schema"):
         if type(X).__name__ == "InMemoryDataset":
             return X.to_table()
@@ -266,10 +266,7 @@ def _opened(X: Any) -> Any:
 
 
 def _with_arrow_lists(frame: Any) -> Any:
-    """Return a pandas table with text as names, whose Python lists are lists of Arrow.
-
-    Dask would convert Python lists to text.
-    """
+    """Convert names to text and Python lists to Arrow lists; Dask would convert lists to text."""
     import pandas
     import pyarrow
 

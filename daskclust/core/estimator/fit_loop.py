@@ -46,9 +46,9 @@ S = TypeVar("S")
 class Step(Generic[S]):
     """The result of one iteration, with the `state` from which the next one continues.
 
-    `objective` belongs to the assignment before the centers moved.  `moved` is the number of rows
-    that changed their cluster, if known.  `extra` are more entries of the record.  A `provisional`
-    step depends on ``max_iter``, so it is not saved, and a longer fit repeats it.
+    `objective` is the objective before the centers moved.  `moved` is the number of rows that
+    changed their cluster, if known.  `extra` contains further entries of the record.  A
+    `provisional` step depends on ``max_iter``, so it is not saved, and a longer fit repeats it.
     """
 
     state: S
@@ -105,7 +105,7 @@ def iterate(problem: Problem, name: str, checkpoint: Checkpoint | None = None) -
             stored = keeper.load(problem.kind, known)
         if stored is not None:
             state, history, finished = stored.state, stored.history, stored.finished
-            # The passes of this process so far only surveyed the data again.
+            # So far, this process has only repeated the survey.
             rows.passes = max(rows.passes, stored.passes)
         else:
             with nullcontext() if checkpoint is None else checkpoint.saving_stages(rows):
@@ -113,7 +113,7 @@ def iterate(problem: Problem, name: str, checkpoint: Checkpoint | None = None) -
             if keeper is not None:
                 keeper.save(state, history, finished=False, passes=rows.passes)
         while not finished and len(history) < problem.max_iter:
-            began = time.perf_counter()
+            start_time = time.perf_counter()
             done = problem.step(state)
             state, finished = done.state, done.finished
             record = {
@@ -121,7 +121,7 @@ def iterate(problem: Problem, name: str, checkpoint: Checkpoint | None = None) -
                 "objective": float(done.objective),
                 "center_shift": float(done.center_shift),
                 "moved": done.moved,
-                "seconds": time.perf_counter() - began,
+                "seconds": time.perf_counter() - start_time,
                 "passes": rows.passes,
                 **done.extra,
             }
@@ -291,8 +291,8 @@ def fit(estimator: E, X: Any, sample_weight: Any = None, **given: Any) -> E:
         checkpoint = draft.checkpoint
         if checkpoint is not None:
             checkpoint = open_checkpoint(draft, opened, problem.identity)
-        done = iterate(problem, type(draft).__name__, checkpoint)
-        draft._finish(opened, problem, done.state, done.history)
+        loop = iterate(problem, type(draft).__name__, checkpoint)
+        draft._finish(opened, problem, loop.state, loop.history)
     if label_map is not None and not label_map.by_name:
         names, colors = label_map.meanings, label_map.colors
         if (names or colors) and clusters_are_classes(draft):
@@ -350,14 +350,14 @@ def open_checkpoint(
     )
 
 
-def row_labels(data: OpenData, function: Callable[..., Any], known: RowLabels | None = None) -> Any:
-    """Return ``labels_``, lazy if X is; the labels of `known` rows are kept."""
+def row_labels(data: OpenData, function: Callable[..., Any], fixed: RowLabels | None = None) -> Any:
+    """Return ``labels_``, lazy if X is; `fixed` rows keep their labels."""
     return map_rows(
         data.X,
         function,
         dtype=np.int32,
         lengths=data.rows.lengths,
-        patch=None if known is None else (known.rows, known.codes),
+        patch=None if fixed is None else (fixed.rows, fixed.codes),
         like=data.rows,
     )
 

@@ -17,7 +17,7 @@ from daskclust.core.reduction import ClassStatistics, RowLabels
 from daskclust.core.warn import warn
 from daskclust.exceptions import ConstraintError, ConstraintWarning
 
-#: Values without a label, besides None: NumPy turns -1 into "-1" in an array of strings.
+#: Values that mean "no label", in addition to None. NumPy converts -1 to "-1" in string arrays.
 _NONE, _NONE_TEXT = -1, "-1"
 
 
@@ -28,7 +28,7 @@ class PartialLabels(RowLabels):
     classes: NDArray[Any]
 
     def without_negative(self) -> PartialLabels:
-        """Return the labels; raise ConstraintError for negative ones, which often mean no label."""
+        """Return the labels; raise ConstraintError for negative ones: they often mean no label."""
         if self.classes.dtype.kind == "i" and len(self.classes) and self.classes[0] < 0:
             first = int(np.argmin(self.codes))
             raise ConstraintError(

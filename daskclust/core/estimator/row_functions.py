@@ -80,7 +80,7 @@ def check_squares(squared: Floats, start: int) -> None:
 
 @dataclass(frozen=True)
 class CheckedRows:
-    """A picklable function of rows in a given dtype that checks their values first."""
+    """A picklable function that converts rows to a dtype and checks their values first."""
 
     function: Callable[[NDArray[Any]], NDArray[Any]]
     dtype: Any
@@ -158,8 +158,8 @@ class RowFunction:
         weights, missing = self.feature_weights, self.missing
         labels, squared = nearest(z, centers, feature_weights=weights, missing=missing)
         if not np.isfinite(squared).all():
-            # Invalid values make such a distance, even with weight 0. Only then are the values
-            # checked.
+            # Values are checked only here: an invalid value, even of weight 0, makes an invalid
+            # distance.
             check_block(x, start, missing=missing, names=self.names)
             check_squares(squared, start)
         return labels, squared

@@ -78,7 +78,7 @@ def is_partial(estimator: Any) -> bool:
 
 
 def check_missing(estimator: Any) -> None:
-    """Check that initialization and metric support missing values, if there may be some."""
+    """Check that initialization and metric support missing values, if ``missing="partial"``."""
     if is_partial(estimator) and getattr(estimator, "metric", "euclidean") != "euclidean":
         raise ValueError(
             f"metric={estimator.metric!r} needs complete rows and does not support "
@@ -186,7 +186,7 @@ def fetched(values: Any, name: str) -> Any:
 
 
 def unmasked(y: Any) -> Any:
-    """Return labels without a mask: masked and missing ones become values that mean no label."""
+    """Return labels without a mask: masked and missing labels become -1, "-1" or None."""
     if hasattr(y, "isna") and not isinstance(y.dtype, np.dtype):
         # A nullable column, which NumPy would convert to floats with NaN.
         values = np.array(y, dtype=object)
@@ -255,14 +255,14 @@ def pairs_for(X: Any, pairs: Any, name: str) -> Any:
 
 def as_labels(y: Any) -> Any:
     """Return partial labels as a pair (rows, labels), or a NumPy or Dask array of shape (n,)."""
-    if isinstance(y, tuple) and len(y) == 2 and all(np.ndim(part) == 1 for part in y):
+    if isinstance(y, tuple) and len(y) == 2 and all(np.ndim(entries) == 1 for entries in y):
         if np.ma.is_masked(y[0]):
             first = int(np.argmax(np.ma.getmaskarray(y[0])))
             raise ConstraintError(
                 "The rows of y = (rows, labels) must not be masked, got a mask at position "
                 f"{first}. Remove masked entries from both arrays."
             )
-        rows, labels = (fetched(part, "y") for part in y)
+        rows, labels = (fetched(entries, "y") for entries in y)
         return np.asarray(rows), np.asarray(unmasked(labels))
     if hasattr(y, "to_dask_array"):
         # Dask would also convert nullable and text columns to objects, but with a warning.
@@ -335,8 +335,8 @@ def scaling_of(X: Any) -> dict[str, Any]:
     if not (isinstance(X, Scene) or hasattr(type(X), "sample_scaling")):
         return {}
     scaling = X.sample_scaling
-    found = {name: getattr(scaling, of) for name, of in _SCALING.items()}
-    return {name: value for name, value in found.items() if value is not None}
+    attributes = {name: getattr(scaling, of) for name, of in _SCALING.items()}
+    return {name: value for name, value in attributes.items() if value is not None}
 
 
 def scaled_as_fit(estimator: Any, X: Any) -> Any:
@@ -347,8 +347,8 @@ def scaled_as_fit(estimator: Any, X: Any) -> Any:
     scaling = X.sample_scaling
     if isinstance(X, Scene):
         check_same_data(estimator, X)
-    known = {of: getattr(estimator, name, None) for name, of in _SCALING.items()}
-    return X.scaled_as(replace(scaling, **known))
+    fitted = {entry: getattr(estimator, name, None) for name, entry in _SCALING.items()}
+    return X.scaled_as(replace(scaling, **fitted))
 
 
 def check_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
@@ -513,12 +513,12 @@ def check_weight(sample_weight: Any, X: Any) -> Any:
             _constant, value, dtype=np.dtype(np.float64), meta=np.empty(0), token="daskclust-weight"
         )
     if hasattr(sample_weight, "to_dask_array") and not np.isnan(n):
-        # The chunks of a Dask Series are counted if those of X are known, to match them.
+        # If the chunks of X are known, count the rows of the Series to match its chunks.
         weight = sample_weight.to_dask_array(lengths=True)
     else:
         weight = unwrap(sample_weight)
     if not is_dask(X):
-        # Fetch the values: a mask is found below, while a conversion would drop it.
+        # Fetch the values without a conversion, which would drop a mask.
         weight = fetched(weight, "sample_weight")
     if np.ma.is_masked(weight):
         raise ValueError(
@@ -537,8 +537,8 @@ def check_weight(sample_weight: Any, X: Any) -> Any:
             raise ValueError(
                 f"sample_weight must contain numbers, got an invalid value ({error})."
             ) from error
-    known = not (np.isnan(n) or np.isnan(weight.shape[:1]).any())
-    if weight.ndim != 1 or (known and weight.shape[0] != n):
+    lengths_known = not (np.isnan(n) or np.isnan(weight.shape[:1]).any())
+    if weight.ndim != 1 or (lengths_known and weight.shape[0] != n):
         raise ValueError(
             f"sample_weight must have one weight per row of X ({n} rows), got shape "
             f"{weight.shape}. Use a 1D array."
@@ -598,8 +598,8 @@ def check_data(X: Any, sample_weight: Any = None, estimator: BaseEstimator | Non
     cube = X if isinstance(X, Scene) else None
     sample_weight = weights_for(X, sample_weight)
     X = check_rows(estimator, X, reset=True)
-    known = vars(estimator)
-    origin = {name: known[name] for name in ORIGIN if name in known}
+    attributes = vars(estimator)
+    origin = {name: attributes[name] for name in ORIGIN if name in attributes}
     return Data(X, check_weight(sample_weight, X), origin, cube=cube)
 
 
@@ -765,8 +765,8 @@ def forget_range(estimator: Any) -> None:
 def rows_outside(estimator: Any, x: Array) -> tuple[float, int] | None:
     """Return the fraction of rows outside the range of the fit, and the feature with most of them.
 
-    Return None if at most half of the rows are outside, in addition to rows that are outside by
-    chance: a value exceeds the range of n others with probability 2 / (n + 1).  Missing values
+    Return None if at most half of the rows are outside, plus the rows that are outside by chance:
+    a value is outside the range of n other values with probability 2 / (n + 1).  Missing values
     are not outside.
     """
     if not hasattr(estimator, _ROWS) or not len(x):

@@ -142,7 +142,7 @@ def test_the_configuration_of_the_workers_is_read():
         _, (found,) = measure(client)
         assert found.strict
         assert (found.pause, found.terminate) == (0.0, 0.9)
-        assert found.held == 0
+        assert found.results == 0
         assert found.used > 80 * MIB + 2**27
         del kept
 
