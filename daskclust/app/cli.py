@@ -47,11 +47,11 @@ COMMANDS = {
 
 #: Errors of data, files and clusters, which are printed in one line.
 _EXPECTED = (DaskclustError, OSError, ValueError, KeyError, ImportError, MemoryError)
-#: Libraries that read data and run tasks: their errors are about stores and clusters, not ours.
+#: Libraries that read data and run tasks. Their errors report problems of stores and clusters.
 _LIBRARIES = set(
     "aiohttp azure botocore distributed fsspec gcsfs google s3fs ssl urllib3 yarl zarr".split()
 )
-#: More about errors whose own text does not help, by the name of their class.
+#: Explanations of errors whose own text does not help, by the name of their class.
 _HINTS = {
     "KilledWorker": "Workers died, probably because memory was insufficient. See --dry-run, and "
     "use smaller --chunks, or fewer and larger workers.",
@@ -149,19 +149,19 @@ def _signals_raise() -> Iterator[None]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line on arguments, by default those of the process; return the exit code."""
+    """Run a command line, by default the arguments of the process; return the exit code."""
     is_program = argv is None
     arguments = list(sys.argv[1:] if argv is None else argv)
     if is_program:
         _open_streams()
     try:
         with _signals_raise(), warnings.catch_warnings():
-            # One line, without the place in the library.
+            # Print one line, without the source code line.
             warnings.showwarning = lambda message, *_, **__: _tell(f"warning: {redact(message)}")
             code = _run(arguments, is_program)
             return _flush(code) if is_program else code
     except KeyboardInterrupt as stop:
-        # At the end of the program Python complains about coroutines that were not awaited.
+        # At the end of the program, Python would warn about coroutines that were not awaited.
         warnings.simplefilter("ignore")
         _tell(str(stop) or "interrupted")
         return stop.code if isinstance(stop, Terminated) else INTERRUPTED
@@ -173,7 +173,7 @@ def _open_streams() -> None:
         try:
             os.fstat(number)
         except OSError:
-            # The lowest number that is free; processes that are started have it, too.
+            # `os.open` takes the lowest free number. Child processes inherit it.
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
         if getattr(sys, name) is None:
             setattr(sys, name, open(number, "w" if number else "r", closefd=False))
@@ -183,7 +183,7 @@ def _open_streams() -> None:
 
 
 def _flush(code: int) -> int:
-    """Fail if results cannot be written."""
+    """Flush the results; return FAILED if they cannot be written."""
     try:
         sys.stdout.flush()
     except OSError as error:
@@ -228,18 +228,18 @@ def _interrupt_behind(error: BaseException) -> KeyboardInterrupt | None:
 
 def _is_expected(error: BaseException) -> bool:
     kind = type(error)
-    of_library = kind.__module__.split(".")[0] in _LIBRARIES
-    return isinstance(error, _EXPECTED) or kind.__name__ in _HINTS or of_library
+    is_of_library = kind.__module__.split(".")[0] in _LIBRARIES
+    return isinstance(error, _EXPECTED) or kind.__name__ in _HINTS or is_of_library
 
 
 def _one_line(error: BaseException) -> str:
     # The text of a KeyError is the repr of its message.
     text = error.args[0] if isinstance(error, KeyError) and error.args else error
-    found = " ".join(redact(text).split()) or type(error).__name__
-    # Sentences of libraries inside of ours bring their own period.
-    found = re.sub(r"(?<=[^\s./])\.(?:\.|;)(?=\s|$)", lambda two: two[0][-1], found)
+    line = " ".join(redact(text).split()) or type(error).__name__
+    # A sentence of a library inside our sentence has its own period: remove one of the two.
+    line = re.sub(r"(?<=[^\s./])\.(?:\.|;)(?=\s|$)", lambda two: two[0][-1], line)
     hint = _HINTS.get(type(error).__name__)
-    return found if hint is None else f"{found.rstrip('.')}. {hint}"
+    return line if hint is None else f"{line.rstrip('.')}. {hint}"
 
 
 def _tell(text: str) -> None:

@@ -294,7 +294,7 @@ def _geotiff_writer(
 
 def _zarr_writer(
     image: da.Array,
-    place: Georeference,
+    location: Georeference,
     output: Output,
     name: str,
     *,
@@ -311,7 +311,7 @@ def _zarr_writer(
         chunks = tuple(max(sizes) for sizes in image.chunks)
         cut = image.rechunk(chunks)
         codes: set[int] = set()
-        with _new_map(output, name, place, shape=image.shape, chunks=chunks, **options) as array:
+        with _new_map(output, name, location, shape=image.shape, chunks=chunks, **options) as array:
             written = da.map_blocks(
                 _write_block,
                 cut,
@@ -329,7 +329,7 @@ def _zarr_writer(
                 check()
             if finish is not None:
                 array.attrs.update(finish(codes))
-        return open_store(output.place)
+        return open_store(output.location)
 
     return MapWriter(steps(), one_by_one=False)
 
@@ -378,7 +378,7 @@ def _grid_of_tif(place: Georeference, shape: tuple[int, ...], output: GeoTiff) -
     if any(name in place.coordinates for name in place.names) and place.placed.transform is None:
         warn(
             f"The coordinates of the image do not state a regular grid with pixels of known size, "
-            f"so {redact(output.place)!r} has rows and columns alone. A map in Zarr has the "
+            f"so {redact(output.location)!r} has rows and columns alone. A map in Zarr has the "
             "coordinates.",
             DaskclustWarning,
         )
@@ -389,7 +389,7 @@ def _grid_of_tif(place: Georeference, shape: tuple[int, ...], output: GeoTiff) -
 def _new_map(
     output: Output,
     name: str,
-    place: Georeference,
+    location: Georeference,
     *,
     shape: tuple[int, ...],
     chunks: tuple[int, ...],
@@ -403,22 +403,22 @@ def _new_map(
     `said` are attributes of the image, `attributes` those of the group. The group appears when all
     blocks of the image have been written inside the context.
     """
-    names, grid = place.names, pixel_grid(place, shape[-2:])
+    names, grid = location.names, pixel_grid(location, shape[-2:])
     with new_group(
-        output.place,
+        output.location,
         kind=output.kind,
         overwrite=output.overwrite,
         consolidated=True,
         zarr_format=2,
     ) as group:
-        group.attrs.update(finite(place.group_attributes))
-        for key, found in _coordinates_of_map(place, grid).items():
+        group.attrs.update(finite(location.group_attributes))
+        for key, found in _coordinates_of_map(location, grid).items():
             _write_coordinate(group, key, found)
         image = _new_array(
             group,
             name,
             names if len(shape) == 2 else ("band", *names),
-            {**said, **place.attributes, **_system(grid.crs)},
+            {**said, **location.attributes, **_system(grid.crs)},
             shape=shape,
             chunks=chunks,
             dtype=dtype,

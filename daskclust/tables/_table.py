@@ -425,8 +425,8 @@ class Table:
             self.check_columns(keep)
             if not isinstance(output, LabelsFolder):
                 raise ValueError(
-                    f"{redact(output.place)!r} must be a folder of Parquet files to keep columns "
-                    f"({', '.join(keep)}), got a file of arrays. Omit keep."
+                    f"{redact(output.location)!r} must be a folder of Parquet files to keep "
+                    f"columns ({', '.join(keep)}), got a file of arrays. Omit keep."
                 )
         output.check()
         described = json_text(redact_all({**(attributes or {}), "name": name}))
@@ -486,7 +486,7 @@ class Table:
         if isinstance(output, NpyOutput):
             if len(arrays) > 1:
                 raise ValueError(
-                    f"more must be None for {redact(output.place)!r}, which can contain only "
+                    f"more must be None for {redact(output.location)!r}, which can contain only "
                     "labels."
                 )
             (labels,) = arrays.values()
@@ -494,7 +494,7 @@ class Table:
                 _store([labels], [NewNpy(partial, (length,), labels.dtype)])
             return output.path
         size = max(1, *self.lengths)
-        with new_group(output.place, kind=output.kind, overwrite=output.overwrite) as group:
+        with new_group(output.location, kind=output.kind, overwrite=output.overwrite) as group:
             group.attrs.update(finite(attributes))
             targets = [
                 # All chunks are written, so a missing chunk is an error.
@@ -511,7 +511,7 @@ class Table:
             _store(cut, [StoredArray(target) for target in targets])
             for target in targets:
                 check_written(target)
-        return open_store(output.place)
+        return open_store(output.location)
 
     def output(self, path: Any, name: str, *, overwrite: bool = False) -> Output:
         """Return the output of :meth:`write_labels`, to check it before a fit."""

@@ -27,20 +27,20 @@ class LabelsFolder(Output):
     """Folder of Parquet files with labels, and a file that marks the folder as ours."""
 
     def __init__(
-        self, place: str, column: str, sources: Sequence[Path] = (), *, overwrite: bool = False
+        self, location: str, column: str, sources: Sequence[Path] = (), *, overwrite: bool = False
     ) -> None:
-        super().__init__(place, "folder of labels", overwrite=overwrite)
+        super().__init__(location, "folder of labels", overwrite=overwrite)
         self.column, self.sources = column, sources
 
-    def check_place(self) -> None:
-        if "://" in self.place:
+    def check_location(self) -> None:
+        if "://" in self.location:
             raise ValueError(
-                f"{redact(self.place)!r} must be a folder that all workers share, got a URL. Use a "
-                "local path or a path of a shared file system."
+                f"{redact(self.location)!r} must be a folder that all workers share, got a URL. "
+                "Use a local path or a path of a shared file system."
             )
 
     def written(self) -> Written | None:
-        attributes = written_labels(self.place)
+        attributes = written_labels(self.location)
         if attributes is None:
             return None
         return Written(self.kind, attributes, tuple(filter(_OURS.fullmatch, self.names())))

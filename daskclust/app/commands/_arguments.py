@@ -24,7 +24,7 @@ def add_cube_arguments(parser: argparse.ArgumentParser, *, scale: bool = True) -
         "cube",
         nargs="*",
         action=_Files,
-        default=None,  # Else `argparse` says that CUBE is required.
+        default=None,  # Without a default, argparse would require CUBE.
         metavar="CUBE",
         help="Zarr (folder, .zip or URL), GeoTIFF, COG, VRT, ENVI, NetCDF, HDF5, .npy, a "
         "Sentinel-2 SAFE folder, or several band files; all workers of a cluster must have access "
@@ -135,7 +135,7 @@ def _add_mosaic_arguments(parser: argparse.ArgumentParser) -> None:
         "--overlap",
         type=one_of("first", "last", "mean"),
         metavar="NAME",
-        help="value of a pixel in several tiles: that of the first or last one with data, or the "
+        help="value of a pixel in several tiles: the first or the last value with data, or the "
         "mean (default: first)",
     )
     group.add_argument(
@@ -197,7 +197,7 @@ def _wavelengths(text: str) -> tuple[float, ...]:
         ) from error
     lines = [line.strip() for line in content.splitlines() if line.strip()]
     if lines and not re.search(r"\d", lines[0]):
-        del lines[0]  # a head
+        del lines[0]  # a header
     stated = in_descriptions(lines)
     values = numbers(",".join(line.strip(",;") for line in lines)) if stated is None else stated
     if values is None or not len(values):
@@ -208,10 +208,10 @@ def _wavelengths(text: str) -> tuple[float, ...]:
 
 
 def _chunks(text: str) -> tuple[int, int]:
-    parts = text.lower().replace(",", "x").split("x")
-    if len(parts) != 2:
+    sizes = text.lower().replace(",", "x").split("x")
+    if len(sizes) != 2:
         raise argparse.ArgumentTypeError(f"{text!r} is not ROWSxCOLUMNS, as in 256x256")
-    return natural(parts[0]), natural(parts[1])
+    return natural(sizes[0]), natural(sizes[1])
 
 
 def _numbers(text: str, kind: type = float) -> tuple[Any, ...]:
@@ -265,7 +265,7 @@ def parse_bands(text: str) -> tuple[int, ...] | str:
 
 
 class _Files(argparse.Action):
-    """One CUBE as it is, several files or the tiles of a mosaic as a tuple."""
+    """Stores one CUBE as a string, and several files or the tiles of a mosaic as a tuple."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option: Any = None) -> None:
         if not values:
@@ -273,17 +273,17 @@ class _Files(argparse.Action):
         is_mosaic = option is not None
         # With a job file, a command line is parsed twice.
         if namespace.cube is not None and namespace.mosaic != is_mosaic:
-            parser.error("CUBE and --mosaic are both given; use one of them")
-        is_one = len(values) == 1 and not is_mosaic
-        namespace.cube, namespace.mosaic = values[0] if is_one else tuple(values), is_mosaic
+            parser.error("CUBE does not support --mosaic: name the files after only one of them")
+        is_single = len(values) == 1 and not is_mosaic
+        namespace.cube, namespace.mosaic = values[0] if is_single else tuple(values), is_mosaic
 
 
 def add_known_classes(group: Any, flags: str, *, truth: bool = True) -> None:
     group.add_argument(
         "--class-column",
         metavar="NAME",
-        help=f"column of the classes, if {flags} have vector files (GeoJSON, GeoPackage, "
-        f"Shapefile) or CSV",
+        help=f"column of the classes in vector files (GeoJSON, GeoPackage, Shapefile) or CSV of "
+        f"{flags}",
     )
     group.add_argument(
         "--resample-labels",
@@ -355,7 +355,7 @@ PARAMETER_FLAGS = {
 }
 
 
-#: Further names of estimators.
+#: Other names of estimators on the command line.
 OTHER_WORDS = {
     "hierarchical-kmeans": "HierarchicalKMeans",
     "label-spreading": "LabelSpreading",
@@ -529,13 +529,13 @@ def add_job_arguments(parser: argparse.ArgumentParser) -> Any:
     return group
 
 
-#: Worker processes on one machine: more are a slip of the key.
-_MOST_PROCESSES = 1024
+#: Maximum number of worker processes on one machine. A larger number is probably a typing error.
+_MAX_PROCESSES = 1024
 
 
 def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
-    place = parser.add_argument_group("cluster")
-    group = place.add_mutually_exclusive_group()
+    section = parser.add_argument_group("cluster")
+    group = section.add_mutually_exclusive_group()
     group.add_argument(
         "--local",
         type=_processes,
@@ -549,7 +549,7 @@ def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="use the Dask cluster whose scheduler wrote FILE",
     )
-    place.add_argument(
+    section.add_argument(
         "--memory-limit",
         type=_size,
         metavar="SIZE",
@@ -558,8 +558,8 @@ def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _processes(text: str) -> int:
-    most = f"processes on one machine are too many; use at most {_MOST_PROCESSES}"
-    return int(number(lambda value: value <= _MOST_PROCESSES, most, natural)(text))
+    too_many = f"processes on one machine are too many; use at most {_MAX_PROCESSES}"
+    return int(number(lambda value: value <= _MAX_PROCESSES, too_many, natural)(text))
 
 
 def _size(text: str) -> str:

@@ -26,12 +26,12 @@ class ChoiceByPairs:
     def __init__(self, n_clusters: int, seed: int) -> None:
         self.n_clusters = n_clusters
         self.seed = seed
-        self.found: Selection | None = None
+        self.selection: Selection | None = None
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the parameters of the fit with the most passes, for the plan of a job."""
         params = PCSKMeans(self.n_clusters, random_state=self.seed).get_params(deep)
-        # All fits share their passes, and none has a checkpoint.
+        # The fits share their passes and have no checkpoint.
         del params["checkpoint"]
         return params
 
@@ -46,7 +46,7 @@ class ChoiceByPairs:
         cannot_link_weight: Any = None,
     ) -> Any:
         """Return the estimator that was chosen, fitted to all pairs."""
-        self.found = choose_by_pairs(
+        self.selection = choose_by_pairs(
             None,
             X,
             must_link,
@@ -56,37 +56,37 @@ class ChoiceByPairs:
             cannot_link_weight=cannot_link_weight,
             random_state=self.seed,
         )
-        return self.found.best_estimator
+        return self.selection.best_estimator
 
     def scores(self) -> list[dict[str, Any]]:
         """Return the candidates with their scores as JSON values, the best first."""
-        assert self.found is not None
-        found = self.found
-        order = np.argsort(-np.nan_to_num(found.scores, nan=-1.0), kind="stable")
+        assert self.selection is not None
+        selection = self.selection
+        order = np.argsort(-np.nan_to_num(selection.scores, nan=-1.0), kind="stable")
         return [
             {
-                "candidate": str(found.grid[at]),
-                "score": _number(found.scores[at]),
-                "standard_error": _number(found.standard_errors[at]),
-                "chosen": bool(at == found.best_index),
+                "candidate": str(selection.grid[i]),
+                "score": _number(selection.scores[i]),
+                "standard_error": _number(selection.standard_errors[i]),
+                "chosen": bool(i == selection.best_index),
             }
-            for at in order.tolist()
+            for i in order.tolist()
         ]
 
 
 def make_choice(options: FitRequest) -> ChoiceByPairs:
     """Return the choice that the options describe."""
-    for name, why in _REFUSED.items():
+    for name, reason in _REFUSED.items():
         if getattr(options, name) is not None:
             raise UsageError(
-                f"--choose-by-pairs does not support --{name.replace('_', '-')}: {why}"
+                f"--choose-by-pairs does not support --{name.replace('_', '-')}: {reason}"
             )
-    named = options.is_given("estimator")
-    own = ["--estimator"] * named + [f"--set {name}" for name in settings_of(options)]
-    if own:
+    is_named = options.is_given("estimator")
+    conflicting = ["--estimator"] * is_named + [f"--set {name}" for name in settings_of(options)]
+    if conflicting:
         raise UsageError(
-            f"--choose-by-pairs does not support {own[0]}, because it compares several estimators "
-            "with their default parameters"
+            f"--choose-by-pairs does not support {conflicting[0]}, because it compares several "
+            "estimators with their default parameters"
         )
     if options.must_link is None and options.cannot_link is None:
         raise UsageError("--choose-by-pairs requires --must-link, --cannot-link, or both")
@@ -105,12 +105,12 @@ def _number(value: float) -> float | None:
 
 def choice_as_text(candidates: Sequence[dict[str, Any]]) -> list[str]:
     """Return a line for each candidate."""
-    width = max(len(one["candidate"]) for one in candidates)
+    width = max(len(candidate["candidate"]) for candidate in candidates)
     lines = []
-    for one in candidates:
-        score, error = one["score"], one["standard_error"]
+    for candidate in candidates:
+        score, error = candidate["score"], candidate["standard_error"]
         shown = "failed" if score is None else f"{score:.3f}"
         shown += "" if error is None else f" +- {error:.3f}"
-        mark = "  chosen" if one["chosen"] else ""
-        lines.append(f"          {one['candidate']:<{width}}  {shown}{mark}")
+        mark = "  chosen" if candidate["chosen"] else ""
+        lines.append(f"          {candidate['candidate']:<{width}}  {shown}{mark}")
     return [f"Pairs     {lines[0].strip()}", *lines[1:]]

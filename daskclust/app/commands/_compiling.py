@@ -11,34 +11,34 @@ import numpy as np
 
 from daskclust.app.commands.console import Progress
 
-#: Rows, features and clusters of the fits: each choice of the kernels occurs.
+#: Number of rows, and numbers of features and clusters, of the fits. Together they use all kernels.
 _ROWS, _SHAPES = 300, ((3, 3), (20, 10), (40, 60))
 
 
 def _fit_all(x: Any, k: int) -> None:
-    """Make fits that between them reach all kernels."""
+    """Run fits that together use all kernels."""
     import daskclust as d
 
-    few = np.full(len(x), -1)
-    few[: 4 * k] = np.arange(4 * k) % k
+    partial_labels = np.full(len(x), -1)
+    partial_labels[: 4 * k] = np.arange(4 * k) % k
     pairs: dict[str, Any] = {"must_link": [[0, 1], [2, 3]], "cannot_link": [[0, 2], [1, 4]]}
     missing = x.copy()
     missing[::3, 0] = np.nan
     common: dict[str, Any] = {"random_state": 0, "max_iter": 3}
 
-    def fit(model: Any, data: Any, *args: Any, **more: Any) -> None:
-        model.fit(data, *args, **more).predict(data)
+    def fit(model: Any, data: Any, *args: Any, **options: Any) -> None:
+        model.fit(data, *args, **options).predict(data)
 
     fit(d.KMeans(k, **common), x)
     fit(d.KMeans(k, init="k-means++", **common), x, sample_weight=np.ones(len(x)))
-    fit(d.SemiSupervisedKMeans(k, **common), x, few)
+    fit(d.SemiSupervisedKMeans(k, **common), x, partial_labels)
     fit(d.SparseKMeans(k, **common), x)
-    fit(d.PCKMeans(k, **common), x, few, **pairs)
+    fit(d.PCKMeans(k, **common), x, partial_labels, **pairs)
     fit(d.MPCKMeans(k, **common), x, **pairs)
-    fit(d.PCSKMeans(k, **common), x, few, **pairs)
+    fit(d.PCSKMeans(k, **common), x, partial_labels, **pairs)
     fit(d.COPKMeans(k, **common), x, **pairs)
     fit(d.DPMeans(n_clusters_hint=k, max_iter=3), x)
-    fit(d.LabelSpreading(random_state=0), x, few)
+    fit(d.LabelSpreading(random_state=0), x, partial_labels)
     for kind in ("diag", "full"):
         fit(d.GaussianMixture(2, covariance_type=kind, **common), missing)
     for init in ("maximin", "dkm++", "robin"):
@@ -70,7 +70,7 @@ def _kernels() -> dict[str, Any]:
 
 def compile_all() -> dict[str, Any]:
     """Compile the kernels by fits to a few hundred rows; return counts and folders of the cache."""
-    began = time.perf_counter()
+    start = time.perf_counter()
     progress = Progress()
     rng = np.random.default_rng(0)
     with warnings.catch_warnings():
@@ -82,23 +82,23 @@ def compile_all() -> dict[str, Any]:
                 with progress.task(f"{np.dtype(dtype).name}, {p} features, {k} clusters"):
                     _fit_all(x, k)
     stats = [kernel.stats for kernel in _kernels().values()]
-    if not any(found.cache_path for found in stats):
+    if not any(stat.cache_path for stat in stats):
         raise OSError(
             "Compiled kernels cannot be stored: the folder of the package and the home folder are "
             "read-only. Set NUMBA_CACHE_DIR to a folder that can be written to."
         )
     return {
         "kernels": len(stats),
-        "compiled": sum(sum(found.cache_misses.values()) for found in stats),
-        "from_cache": sum(sum(found.cache_hits.values()) for found in stats),
-        "folders": sorted({found.cache_path for found in stats if found.cache_path}),
-        "seconds": time.perf_counter() - began,
+        "compiled": sum(sum(stat.cache_misses.values()) for stat in stats),
+        "from_cache": sum(sum(stat.cache_hits.values()) for stat in stats),
+        "folders": sorted({stat.cache_path for stat in stats if stat.cache_path}),
+        "seconds": time.perf_counter() - start,
     }
 
 
-def as_text(found: dict[str, Any]) -> list[str]:
+def as_text(counts: dict[str, Any]) -> list[str]:
     return [
-        f"Kernels   {found['compiled']} compiled, {found['from_cache']} from the cache, in "
-        f"{found['seconds']:.1f} s",
-        *(f"Cache     {folder}" for folder in found["folders"]),
+        f"Kernels   {counts['compiled']} compiled, {counts['from_cache']} from the cache, in "
+        f"{counts['seconds']:.1f} s",
+        *(f"Cache     {folder}" for folder in counts["folders"]),
     ]

@@ -52,7 +52,7 @@ def paths_of(cube: Any) -> dict[str, str]:
 
 
 def name_of_cube(cube: Any) -> str:
-    """Return the name of a cube's file without folders, of several that of the first.
+    """Return the file name of a cube; for several files, the first name and the number of others.
 
     >>> name_of_cube("tiles/scene.tif"), name_of_cube(("b02.tif", "b03.tif"))
     ('scene.tif', 'b02.tif and 1 more')
@@ -63,7 +63,7 @@ def name_of_cube(cube: Any) -> str:
 
 
 def store_and_variable(text: str) -> tuple[str, str | None]:
-    """Divide ``STORE::NAME``.
+    """Split ``STORE::NAME``.
 
     >>> store_and_variable("truth.zarr::classes"), store_and_variable("s3://b/truth.zarr")
     (('truth.zarr', 'classes'), ('s3://b/truth.zarr', None))
@@ -81,7 +81,7 @@ def open_cube_of(options: CubeOptions, *, model: Any = None) -> Any:
     chosen = {name: getattr(options, name) for name in names}
     chosen["bad_bands"] = "auto" if options.bad_bands is None else options.bad_bands
     chosen["bands"] = None if model is None else bands_for(model, open_cube_of(options))
-    # With a model, and if nothing is fitted, scaling is not an option.
+    # Commands with a model, or without a fit, have no option for scaling.
     chosen["scale"] = getattr(options, "scale", "none")
     if options.mask is not None:
         store, name = store_and_variable(options.mask)
@@ -109,7 +109,7 @@ def _tiles(options: CubeOptions) -> list[str]:
 
 
 def tiles_of_pixels(cube: Any, options: CubeOptions, lines: Ints, columns: Ints) -> Ints:
-    """Return the number of the tile that each pixel is in, by ``--overlap`` if several are."""
+    """Return the tile number of each pixel; ``--overlap`` selects one of several tiles."""
     from daskclust.scenes.mosaic_grid import tiles_of_points
     from daskclust.scenes.mosaic_tiles import open_tiles
 
@@ -123,53 +123,53 @@ def tiles_of_pixels(cube: Any, options: CubeOptions, lines: Ints, columns: Ints)
 
 
 def local_name(path: Any) -> Any:
-    """Return a path that holds in every folder, for workers, or several; URLs as they are."""
+    """Return one or more absolute paths, which workers in other folders need; keep URLs."""
     if isinstance(path, tuple):
         return [*map(local_name, path)]
     return path if "://" in path else str(Path(path).absolute())
 
 
-def parts_of(text: str) -> list[str]:
-    """Divide ``a.tif,b.geojson``; a file whose own name has a comma is one.
+def sources_of(text: str) -> list[str]:
+    """Split ``a.tif,b.geojson`` into files; the name of an existing file may contain a comma.
 
-    >>> parts_of("ask.geojson,few.tif"), parts_of("few.zarr::classes")
+    >>> sources_of("ask.geojson,few.tif"), sources_of("few.zarr::classes")
     (['ask.geojson', 'few.tif'], ['few.zarr::classes'])
     """
     if Path(store_and_variable(text)[0]).exists():
         return [text]
-    return [part for part in (part.strip() for part in text.split(",")) if part]
+    return [source for source in (source.strip() for source in text.split(",")) if source]
 
 
 def inputs_of(options: CubeOptions, *names: str) -> dict[str, str | None]:
-    """Return the paths of a command's inputs, with options `names`, by their names in messages."""
-    found: dict[str, str | None] = {**paths_of(options.cube)}
+    """Return the input paths of a command by their names in messages; `names` are more options."""
+    paths: dict[str, str | None] = {**paths_of(options.cube)}
     for name in ("labels", "truth", "mask", "exclude"):
         text = getattr(options, name, None)
-        parts = [] if text is None else parts_of(text)
-        for i, part in enumerate(parts, start=1):
-            flag = f"--{name}" if len(parts) == 1 else f"source {i} of --{name}"
-            found[flag] = store_and_variable(part)[0]
+        sources = [] if text is None else sources_of(text)
+        for i, source in enumerate(sources, start=1):
+            flag = f"--{name}" if len(sources) == 1 else f"source {i} of --{name}"
+            paths[flag] = store_and_variable(source)[0]
     for name in (*names, "config"):
-        given = getattr(options, name)
-        found[f"--{name.replace('_', '-')}"] = None if given is None else str(given)
-    return found
+        path = getattr(options, name)
+        paths[f"--{name.replace('_', '-')}"] = None if path is None else str(path)
+    return paths
 
 
 def open_labels(cube: Any, options: ClassOptions, name: str) -> Any:
-    """Open the label maps that a flag names, as one; only metadata are read.
+    """Open the label maps of a flag as one map; only metadata are read.
 
-    Sources that contradict each other are an error when the values are computed.
+    If the maps contradict each other, computing the values raises an error.
     """
     from daskclust.app.labeling.files import has_only_class
     from daskclust.scenes.label_images import join_labels
 
     flag, text = f"--{name}", getattr(options, name)
     opened = []
-    for part in parts_of(text):
-        store, variable = store_and_variable(part)
+    for source in sources_of(text):
+        store, variable = store_and_variable(source)
         column = options.class_column if kind_of(store) in ("vector", "table") else None
-        if column and has_only_class(part, column):
-            column = "class"  # files of questions have their own
+        if column and has_only_class(source, column):
+            column = "class"  # the column in files of questions
         image = cube.open_map(
             flag,
             local_name(store),
@@ -179,7 +179,7 @@ def open_labels(cube: Any, options: ClassOptions, name: str) -> Any:
         )
         if image.values.dtype.kind not in "iub":
             raise no_codes(flag, image.values.dtype)
-        opened.append((redact(part), image))
+        opened.append((redact(source), image))
     if not opened:
         raise ValueError(f"{flag} {text!r} must be the path of a file.")
     if len(opened) == 1:

@@ -30,7 +30,7 @@ _NEEDED = {
 
 
 def help_page(word: str) -> str | None:
-    """Return the page about the estimator of a name, None for other words."""
+    """Return the help page of the estimator with a name, or None."""
     kind = _by_word().get(word)
     return None if kind is None else page_of(word, kind, registry())
 
@@ -47,15 +47,17 @@ def settings_of(options: FitRequest) -> dict[str, Any]:
 
 
 def make_estimator(options: FitRequest) -> Any:
-    """Make the estimator that the options describe."""
+    """Return the estimator that the options describe."""
     kind: Any = _by_word()[options.estimator]
     params = kind().get_params(deep=False)
-    given = settings_of(options)
-    foreign = sorted(given.keys() - params.keys())
+    settings = settings_of(options)
+    foreign = sorted(settings.keys() - params.keys())
     if foreign:
         name = foreign[0]
         owners = [
-            other for other, found in registry().items() if name in found().get_params(deep=False)
+            other
+            for other, kind_of_other in registry().items()
+            if name in kind_of_other().get_params(deep=False)
         ]
         names = sorted(params.keys() - PARAMETER_FLAGS.keys())
         of_others = f" {', '.join(owners)} {'has' if len(owners) == 1 else 'have'} {name}."
@@ -63,27 +65,27 @@ def make_estimator(options: FitRequest) -> Any:
             f"{kind.__name__} has no parameter {name!r}; it has {', '.join(names)}."
             f"{of_others if owners else ''}{did_you_mean(name, names)}"
         )
-    if not isinstance(given.get("init", ""), str):
-        raise UsageError(f"init must be the name of an initialization, got {given['init']!r}")
+    if not isinstance(settings.get("init", ""), str):
+        raise UsageError(f"init must be the name of an initialization, got {settings['init']!r}")
     if options.n_clusters is not None:
         count = next((name for name in _COUNTS if name in params), None)
         if count is None:
             raise UsageError(f"{kind.__name__} has no number of clusters: omit --n-clusters")
-        given[str(count)] = options.n_clusters
+        settings[str(count)] = options.n_clusters
     if "random_state" in params:
-        given["random_state"] = options.seed
-    model = kind(**given)
+        settings["random_state"] = options.seed
+    model = kind(**settings)
     try:
         model._check_parameters()
     except (TypeError, ValueError) as error:
         raise UsageError(str(error)) from error
-    for name, why in _NEEDED.items():
-        alone = name == "delta" and "n_clusters_hint" in given
-        alone |= name == "n_clusters" and given.get("distance_threshold") is not None
-        # If the default is None, the number is optional.  delta has no default.
-        needed = name in params and (name == "delta" or params[name] is not None)
-        if needed and name not in given and not alone:
-            raise UsageError(f"{kind.__name__} requires {why}")
+    for name, remedy in _NEEDED.items():
+        is_optional = name == "delta" and "n_clusters_hint" in settings
+        is_optional |= name == "n_clusters" and settings.get("distance_threshold") is not None
+        # A number whose default is None is optional.  delta has no default.
+        is_needed = name in params and (name == "delta" or params[name] is not None)
+        if is_needed and name not in settings and not is_optional:
+            raise UsageError(f"{kind.__name__} requires {remedy}")
     if needs_labels(model) and options.labels is None and options.label_column is None:
         raise UsageError(
             f"{kind.__name__} requires labels: use --labels (for a table: --label-column), or an "
@@ -92,13 +94,13 @@ def make_estimator(options: FitRequest) -> Any:
     return model
 
 
-def check_count(params: Mapping[str, Any], most: int, unit: str) -> None:
+def check_count(params: Mapping[str, Any], limit: int, unit: str) -> None:
     """Raise an error for more clusters than rows, before values are read."""
     for name in _COUNTS:
         count = params.get(name)
-        if isinstance(count, int) and count > most:
+        if isinstance(count, int) and count > limit:
             raise ValueError(
-                f"--n-clusters must be at most {most}, the number of {unit}, got {count}. Lower "
+                f"--n-clusters must be at most {limit}, the number of {unit}, got {count}. Lower "
                 f"--n-clusters."
             )
 
@@ -124,7 +126,7 @@ _ELSEWHERE = re.compile(r"As in :class:`(?:daskclust\.)?(\w+)`\.")
 def parameters_of(kind: type, others: Mapping[str, type]) -> dict[str, str]:
     """Return the descriptions of the parameters in the docstring of a class.
 
-    `others` are the classes that "As in :class:`Name`" leads to.
+    `others` are the classes to which "As in :class:`Name`" refers.
 
     >>> import daskclust
     >>> parameters_of(daskclust.KMeans, {})["max_iter"]
@@ -132,8 +134,8 @@ def parameters_of(kind: type, others: Mapping[str, type]) -> dict[str, str]:
     """
     texts: dict[str, str] = {}
     for names, body in _entries(kind):
-        there = _ELSEWHERE.fullmatch(body)
-        other = None if there is None else others.get(there[1])
+        reference = _ELSEWHERE.fullmatch(body)
+        other = None if reference is None else others.get(reference[1])
         elsewhere = {} if other in (None, kind) else parameters_of(other, others)
         texts |= {name: elsewhere.get(name, _plain(body)) for name in names}
     return texts
@@ -141,18 +143,18 @@ def parameters_of(kind: type, others: Mapping[str, type]) -> dict[str, str]:
 
 def _entries(kind: type) -> list[tuple[list[str], str]]:
     section = _SECTION.search(inspect.getdoc(kind) or "")
-    found: list[tuple[list[str], list[str]]] = []
+    entries: list[tuple[list[str], list[str]]] = []
     for line in (section[1] if section else "").splitlines():
         entry = None if line.startswith(" ") else _ENTRY.fullmatch(line)
         if entry is not None:
-            found.append((entry[1].split(", "), []))
-        elif found:
-            found[-1][1].append(line.strip())
-    texts = [" ".join(filter(None, body)) for _, body in found]
-    for at in reversed(range(len(texts) - 1)):
-        # Entries in a row share the words below the last one.
-        texts[at] = texts[at] or texts[at + 1]
-    return [(names, text) for (names, _), text in zip(found, texts, strict=True)]
+            entries.append((entry[1].split(", "), []))
+        elif entries:
+            entries[-1][1].append(line.strip())
+    texts = [" ".join(filter(None, body)) for _, body in entries]
+    for i in reversed(range(len(texts) - 1)):
+        # Consecutive entries share the text below the last of them.
+        texts[i] = texts[i] or texts[i + 1]
+    return [(names, text) for (names, _), text in zip(entries, texts, strict=True)]
 
 
 def _plain(text: str) -> str:

@@ -25,7 +25,7 @@ from scipy.sparse.csgraph import connected_components
 from daskclust.app.commands._choice import ChoiceByPairs
 from daskclust.app.commands._cubes import name_of_cube
 from daskclust.app.commands._estimators import takes_labels
-from daskclust.app.commands._outputs import OUTPUTS, check_writable, numbers_of, paint, places_of
+from daskclust.app.commands._outputs import OUTPUTS, check_writable, numbers_of, output_paths, paint
 from daskclust.app.commands.console import Progress, counted, did_you_mean, open_client
 from daskclust.app.commands.doctor import examine
 from daskclust.app.commands.requests import UsageError
@@ -39,8 +39,8 @@ from daskclust.core.storage.outputs import JOB, json_text, lock_outputs
 from daskclust.core.storage.redact import redact_all
 from daskclust.core.storage.stores import local_path
 
-#: Rows that the baselines learn from at most, and trees of the forest.
-_MOST_ROWS, _TREES = 100_000, 100
+#: Maximum number of training and test rows of the baselines, and number of trees of the forest.
+_MAX_ROWS, _TREES = 100_000, 100
 #: Seconds that a fit waits for the answers of its cluster about versions and memory.
 _PATIENCE = 15.0
 
@@ -62,10 +62,10 @@ def check_hold_out(options: Any, model: Any) -> None:
 
 @dataclass(frozen=True)
 class HoldOut:
-    """Labels divided in two: `y` for the fit, and held-out `rows` with `labels`.
+    """Labels split into `y` for the fit, and held-out `rows` with `labels`.
 
-    `unit` is what was kept whole: `n_groups` of them, `n_held` apart. Classes of one group
-    (`alone`) go to the fit whole. `groups` are those of the rows kept apart.
+    `unit` is the kind of group, such as fields: `n_held_out` of `n_groups` groups are held out, and
+    `groups` are the groups of the held-out rows. Classes with a single group are `not_held_out`.
     """
 
     y: tuple[Ints, Array]
@@ -74,34 +74,34 @@ class HoldOut:
     groups: Ints
     unit: str
     n_groups: int
-    n_held: int
-    alone: list[str]
+    n_held_out: int
+    not_held_out: list[str]
 
-    def judged(self, model: Any, job: Any, legend: Any) -> dict[str, Any]:
+    def evaluated(self, model: Any, job: Any, legend: Any) -> dict[str, Any]:
         """Return scores of the fit and of other methods on the held-out labels, as JSON values."""
         from daskclust.metrics import accuracy_report, clustering_accuracy
 
-        found: dict[str, Any] = {
+        scores: dict[str, Any] = {
             "unit": self.unit,
             "groups": self.n_groups,
-            "groups_held_out": self.n_held,
+            "groups_held_out": self.n_held_out,
             "rows": len(self.rows),
-            "not_held_out": self.alone,
+            "not_held_out": self.not_held_out,
         }
-        # Only these rows are predicted, not the blocks that they are in.
+        # Predict only these rows, not all rows of their blocks.
         labels = model.predict(job.samples[self.rows])
-        (labels,) = compute("the labels kept apart", labels)
+        (labels,) = compute("the held-out labels", labels)
         codes = np.asarray(legend.encode(labels))
         if not legend.classes:
-            _, known = np.unique(self.labels, return_inverse=True)
-            found["best_matching_accuracy"] = clustering_accuracy(known, codes)
+            _, true_codes = np.unique(self.labels, return_inverse=True)
+            scores["best_matching_accuracy"] = clustering_accuracy(true_codes, codes)
         else:
             truth = self.labels.astype(str)
             if self.labels.dtype.kind in "iub":
                 truth = np.array([name_of(c, legend.by_code) for c in self.labels.tolist()])
             names = np.array([legend.by_code[c] for c in codes.tolist()])
             report = accuracy_report(truth, names, groups=self.groups)
-            found |= {
+            scores |= {
                 "accuracy": report.overall,
                 "accuracy_interval": report.overall_interval.tolist(),
                 "independent_units": report.n_units,
@@ -112,8 +112,8 @@ class HoldOut:
                 ],
             }
         if job.options.baseline:
-            found["baselines"] = self._baselines(job.samples, job.options.seed)
-        return found
+            scores["baselines"] = self._baselines(job.samples, job.options.seed)
+        return scores
 
     def _baselines(self, samples: Any, seed: int) -> dict[str, Any]:
         from sklearn.ensemble import RandomForestClassifier
@@ -124,89 +124,98 @@ class HoldOut:
 
         rng = np.random.default_rng(seed)
 
-        def some(rows: Ints, labels: Array) -> tuple[Ints, Array]:
-            if len(rows) <= _MOST_ROWS:
+        def sample(rows: Ints, labels: Array) -> tuple[Ints, Array]:
+            if len(rows) <= _MAX_ROWS:
                 return rows, labels
-            kept = np.sort(rng.choice(len(rows), _MOST_ROWS, replace=False))
-            return rows[kept], labels[kept]
+            drawn = np.sort(rng.choice(len(rows), _MAX_ROWS, replace=False))
+            return rows[drawn], labels[drawn]
 
-        (mine, labels), (theirs, known) = some(*self.y), some(self.rows, self.labels)
-        X, held = compute("the rows of the labels", samples[mine], samples[theirs])
-        X, held = (np.asarray(part, dtype=np.float64) for part in (X, held))
+        (fitted, labels), (tested, truth) = sample(*self.y), sample(self.rows, self.labels)
+        X, X_test = compute("the rows of the labels", samples[fitted], samples[tested])
+        X, X_test = (np.asarray(values, dtype=np.float64) for values in (X, X_test))
         fill = SimpleImputer(keep_empty_features=True)
-        found: dict[str, Any] = {"rows_learned_from": len(mine), "rows": len(theirs)}
+        scores: dict[str, Any] = {"rows_learned_from": len(fitted), "rows": len(tested)}
         forest = RandomForestClassifier(_TREES, random_state=seed)
         for name, steps in {
             "1-NN, standardized": (fill, StandardScaler(), KNeighborsClassifier(1)),
             f"random forest, {_TREES} trees": (fill, forest),
         }.items():
-            found[name] = float(make_pipeline(*steps).fit(X, labels).score(held, known))
-        return found
+            scores[name] = float(make_pipeline(*steps).fit(X, labels).score(X_test, truth))
+        return scores
 
 
 def hold_out(
     rows: Ints, labels: Array, groups: Ints, share: float, *, unit: str, seed: int
 ) -> HoldOut:
-    """Keep a share of the groups of each class apart, at least one; one stays at least.
+    """Hold out a fraction of the groups of each class: at least one group, and never all.
 
-    Tiles have labels of many classes. A share of all tiles is drawn, without those that leave no
-    label of a class.
+    Tiles contain several classes, so the fraction is drawn from all tiles. A tile is not held out
+    if a class would have no label left for the fit.
 
     >>> labels, groups = np.array(["a", "a", "a", "a", "b"]), np.array([0, 0, 1, 1, 2])
-    >>> kept = hold_out(np.arange(5), labels, groups, 0.5, unit="fields", seed=0)
-    >>> len(kept.rows), kept.n_held, kept.alone
+    >>> split = hold_out(np.arange(5), labels, groups, 0.5, unit="fields", seed=0)
+    >>> len(split.rows), split.n_held_out, split.not_held_out
     (2, 1, ['b'])
     """
     rng = np.random.default_rng(seed)
-    held: Bools = np.zeros(len(rows), bool)
-    alone = []
+    held_out: Bools = np.zeros(len(rows), bool)
+    not_held_out = []
     if unit == "tiles":
-        held = _some_tiles(labels, groups, share, rng)
+        held_out = _drawn_tiles(labels, groups, share, rng)
     for label in np.unique(labels):
-        mine = np.flatnonzero(labels == label)
-        own = np.unique(groups[mine])
-        if len(own) < 2:
-            alone.append(str(label))
+        members = np.flatnonzero(labels == label)
+        class_groups = np.unique(groups[members])
+        if len(class_groups) < 2:
+            not_held_out.append(str(label))
             continue
         if unit == "tiles":
             continue
-        count = int(np.clip(round(share * len(own)), 1, len(own) - 1))
-        chosen = rng.choice(own, count, replace=False)
-        held[mine[np.isin(groups[mine], chosen)]] = True
-    # A group of several classes goes as a whole.
-    held = np.isin(groups, groups[held])
-    left = set(np.unique(labels[~held]).tolist())
-    gone = sorted(set(np.unique(labels).tolist()) - left)
-    if gone:
+        count = int(np.clip(round(share * len(class_groups)), 1, len(class_groups) - 1))
+        chosen = rng.choice(class_groups, count, replace=False)
+        held_out[members[np.isin(groups[members], chosen)]] = True
+    # A group is held out completely, with all its classes.
+    held_out = np.isin(groups, groups[held_out])
+    remaining = set(np.unique(labels[~held_out]).tolist())
+    lost = sorted(set(np.unique(labels).tolist()) - remaining)
+    if lost:
         raise ValueError(
-            f"--hold-out must leave a label of each class for the fit, got none of {gone[0]!r}, "
+            f"--hold-out must leave a label of each class for the fit, got none of {lost[0]!r}, "
             f"whose {unit} also contain other classes. Use groups of one class, or a smaller "
             f"fraction."
         )
-    if not held.any():
+    if not held_out.any():
         raise ValueError(
             f"--hold-out requires a class with labels in at least two {unit}, got at most one for "
             f"each class. Label more {unit}."
         )
-    n_groups, n_held = (len(np.unique(some)) for some in (groups, groups[held]))
-    y = rows[~held], labels[~held]
-    return HoldOut(y, rows[held], labels[held], groups[held], unit, n_groups, n_held, alone)
+    n_groups, n_held_out = (len(np.unique(numbers)) for numbers in (groups, groups[held_out]))
+    y = rows[~held_out], labels[~held_out]
+    return HoldOut(
+        y,
+        rows[held_out],
+        labels[held_out],
+        groups[held_out],
+        unit,
+        n_groups,
+        n_held_out,
+        not_held_out,
+    )
 
 
-def _some_tiles(labels: Array, tiles: Ints, share: float, rng: np.random.Generator) -> Bools:
-    own = np.unique(tiles)
-    if len(own) < 2:
+def _drawn_tiles(labels: Array, tiles: Ints, share: float, rng: np.random.Generator) -> Bools:
+    candidates = np.unique(tiles)
+    if len(candidates) < 2:
         raise ValueError(
-            f"--hold-out-by tiles needs labels in at least two tiles, got {len(own)}. Label more "
-            "tiles, or use --hold-out-by fields."
+            f"--hold-out-by tiles needs labels in at least two tiles, got {len(candidates)}. Label "
+            "more tiles, or use --hold-out-by fields."
         )
-    held: Bools = np.zeros(len(labels), bool)
-    n_classes, left = len(np.unique(labels)), max(1, round(share * len(own)))
-    for tile in rng.permutation(own).tolist():
-        more = held | (tiles == tile)
-        if left and len(np.unique(labels[~more])) == n_classes:
-            held, left = more, left - 1
-    return held
+    held_out: Bools = np.zeros(len(labels), bool)
+    n_classes, n_left = len(np.unique(labels)), max(1, round(share * len(candidates)))
+    for tile in rng.permutation(candidates).tolist():
+        extended = held_out | (tiles == tile)
+        if n_left and len(np.unique(labels[~extended])) == n_classes:
+            held_out, n_left = extended, n_left - 1
+    return held_out
 
 
 def fields_of(lines: Ints, columns: Ints, labels: Array) -> Ints:
@@ -219,16 +228,16 @@ def fields_of(lines: Ints, columns: Ints, labels: Array) -> Ints:
     keys = (lines + 1) * width + columns + 1
     order = np.argsort(keys)
     ordered = keys[order]
-    ends = []
+    pairs = []
     for step in (1, width - 1, width, width + 1):
-        at = np.minimum(np.searchsorted(ordered, keys + step), len(keys) - 1)
-        near = order[at]
-        touch = np.flatnonzero((keys[near] == keys + step) & (labels[near] == labels))
-        ends.append(np.stack([touch, near[touch]]))
-    first, second = np.concatenate(ends, axis=1)
+        positions = np.minimum(np.searchsorted(ordered, keys + step), len(keys) - 1)
+        neighbors = order[positions]
+        touching = np.flatnonzero((keys[neighbors] == keys + step) & (labels[neighbors] == labels))
+        pairs.append(np.stack([touching, neighbors[touching]]))
+    first, second = np.concatenate(pairs, axis=1)
     links = coo_array((np.ones(len(first), bool), (first, second)), shape=(len(keys),) * 2)
-    found: Ints = connected_components(links, directed=False)[1].astype(np.int64)
-    return found
+    fields: Ints = connected_components(links, directed=False)[1].astype(np.int64)
+    return fields
 
 
 @dataclass(frozen=True)
@@ -255,10 +264,10 @@ class Job:
         raise NotImplementedError
 
     @property
-    def places(self) -> dict[str, str]:
+    def output_paths(self) -> dict[str, str]:
         """Paths of the outputs for the results, without the model of a prediction."""
-        found = places_of(self.options).items()
-        return {k: v for k, v in found if self.fits or k != "model"}
+        paths = output_paths(self.options).items()
+        return {k: v for k, v in paths if self.fits or k != "model"}
 
     def fit(self, model: Any, **arguments: Any) -> Any:
         """Return a model fitted to the data."""
@@ -273,13 +282,13 @@ class Job:
         """Store the names and colors of the labeled classes in a fitted model."""
 
     def save(
-        self, model: Any, found: Mapping[str, Any], progress: Progress, **more: Any
+        self, model: Any, results: Mapping[str, Any], progress: Progress, **more: Any
     ) -> dict[str, Any]:
         """Save the model if it is requested; return the attributes of all outputs."""
         from daskclust.core.persistence.models import save
 
         names = ("command", "version", "estimator", "configuration", "columns")
-        common = {name: found[name] for name in names if name in found}
+        common = {name: results[name] for name in names if name in results}
         attributes = {JOB: {"mark": self.mark, **common, **more}}
         replace = self.replace.get("--model")
         if replace is not None:
@@ -288,7 +297,7 @@ class Job:
         return attributes
 
 
-#: Only one of these may be given: flags take the place of all that the file says.
+#: Flags that exclude each other. One of them on the command line replaces all of them in the file.
 _EXCLUSIVE = ("--local", "--scheduler", "--scheduler-file")
 #: Options of running and reporting, which are not part of the identity of a job.
 _NOT_CONFIGURATION = {
@@ -298,7 +307,7 @@ _NOT_CONFIGURATION = {
 
 
 def with_file(options: argparse.Namespace) -> argparse.Namespace:
-    """Return the options with those of the job file under them."""
+    """Return the options, with the options of the job file as defaults."""
     parser = options.parser
     if options.config is not None:
         try:
@@ -306,8 +315,8 @@ def with_file(options: argparse.Namespace) -> argparse.Namespace:
         except (ValueError, yaml.YAMLError) as error:
             parser.error(f"{str(options.config)!r} cannot be read: {' '.join(str(error).split())}")
         flags, positional = _as_flags(options, job)
-        given = [] if options.cube is not None else positional
-        words = [*flags, *given, *options.arguments]
+        files = [] if options.cube is not None else positional
+        words = [*flags, *files, *options.arguments]
         options = parser.parse_args(words, argparse.Namespace(**vars(options)))
     return options
 
@@ -334,7 +343,9 @@ def _as_flags(options: argparse.Namespace, job: Mapping[str, Any]) -> tuple[list
     for key, value in job.items():
         name = "--" + str(key).replace("_", "-")
         if name == "--set" and isinstance(value, dict):
-            flags += [f"--set={parameter}={_as_text(given)}" for parameter, given in value.items()]
+            flags += [
+                f"--set={parameter}={_as_text(setting)}" for parameter, setting in value.items()
+            ]
             continue
         if name in ("--cube", "--mosaic"):
             if positional:
@@ -382,14 +393,14 @@ def effective(options: Any, params: Mapping[str, Any]) -> dict[str, Any]:
 
     `params` are all parameters of the estimator.
     """
-    found: dict[str, Any] = {
+    configuration: dict[str, Any] = {
         name: value
         for name, value in sorted(vars(options).items())
         if name not in _NOT_CONFIGURATION and value is not None
     }
     # A requested checkpoint is an option.
-    found["parameters"] = {name: params[name] for name in params if name != "checkpoint"}
-    plain: dict[str, Any] = redact_all(json.loads(json_text(found, default=str)))
+    configuration["parameters"] = {name: params[name] for name in params if name != "checkpoint"}
+    plain: dict[str, Any] = redact_all(json.loads(json_text(configuration, default=str)))
     return plain
 
 
@@ -404,29 +415,29 @@ _COMPUTED_WITH = (
     "columns label_column hold_out hold_out_by groups smooth min_pixels wavelengths exclude "
     "choose_by_pairs weights mosaic crs resolution region resampling overlap skip_damaged"
 ).split()
-_PLACES = ("cube", "mask", "exclude", "labels", "must_link", "cannot_link")
+_PATHS = ("cube", "mask", "exclude", "labels", "must_link", "cannot_link")
 
 
 def job_mark(options: Any, params: Mapping[str, Any], model: str | None = None) -> str:
     """Return 16 digits that identify a job, on any machine and for any way to run it."""
     job = effective(options, params)
-    found: dict[str, Any] = {name: job.get(name) for name in (*_COMPUTED_BY, "parameters")}
-    found |= {name: job[name] for name in _COMPUTED_WITH if job.get(name)}
-    for name in _PLACES:
-        given = job.get(name)
-        if given is not None:
-            found[name] = [*map(_whole, given)] if isinstance(given, list) else _whole(given)
+    identity: dict[str, Any] = {name: job.get(name) for name in (*_COMPUTED_BY, "parameters")}
+    identity |= {name: job[name] for name in _COMPUTED_WITH if job.get(name)}
+    for name in _PATHS:
+        path = job.get(name)
+        if path is not None:
+            identity[name] = [*map(_absolute, path)] if isinstance(path, list) else _absolute(path)
     # Signatures in URLs may be renewed, so they are not part of the mark.
-    return digest(redact_all({**found, "model": model and _whole(model)}))
+    return digest(redact_all({**identity, "model": model and _absolute(model)}))
 
 
 def digest(values: Any) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _whole(place: str) -> str:
-    local = local_path(place)
-    return place if local is None else str(local)
+def _absolute(path: str) -> str:
+    local = local_path(path)
+    return path if local is None else str(local)
 
 
 def checkpoint_path(options: Any, mark: str) -> Path | None:
@@ -448,8 +459,10 @@ def check_resumable(options: Any, mark: str) -> None:
 
 
 def _first_output(options: Any) -> Path | None:
-    given = (getattr(options, output) for output in OUTPUTS)
-    return next(filter(None, (local_path(name) for name in given if name is not None)), None)
+    targets = (getattr(options, output) for output in OUTPUTS)
+    return next(
+        filter(None, (local_path(target) for target in targets if target is not None)), None
+    )
 
 
 @contextmanager
@@ -477,13 +490,13 @@ def _resumable(job: Any, model: Any, progress: Progress) -> Iterator[None]:
     output = _first_output(options)
     if options.checkpoint is not None or output is None:
         return
-    # With it the states of other jobs that would have written what this one has written.
+    # Also remove the checkpoints of other jobs with the same output.
     name = re.escape(output.name)
-    ours = re.compile(rf"\.{name}\.([0-9a-f]{{8}}){{1,2}}\.checkpoint\.npz")
-    for item in output.parent.iterdir():
-        if ours.fullmatch(item.name):
-            item.unlink(missing_ok=True)
-            remove_stale(item)
+    checkpoint_name = re.compile(rf"\.{name}\.([0-9a-f]{{8}}){{1,2}}\.checkpoint\.npz")
+    for file in output.parent.iterdir():
+        if checkpoint_name.fullmatch(file.name):
+            file.unlink(missing_ok=True)
+            remove_stale(file)
 
 
 def _has_bokeh() -> bool:
@@ -491,49 +504,46 @@ def _has_bokeh() -> bool:
 
 
 @contextmanager
-def _observed(client: Any, job: Any) -> Iterator[None]:
+def _reporting(client: Any, job: Any) -> Iterator[None]:
     """Write Dask's performance report if it is requested and the job succeeds.
 
     The scheduler draws it.
     """
-    place = job.options.performance
-    if place is None:
+    target = job.options.performance
+    if target is None:
         yield
         return
     if not client.run_on_scheduler(_has_bokeh):
         raise ValueError(
-            "--performance needs bokeh where the scheduler runs, and it is not installed there."
+            "--performance requires bokeh on the machine of the scheduler; install it there."
         )
     from distributed import performance_report
 
     with TemporaryDirectory() as folder:
-        drawn = Path(folder) / "report.html"
-        report = performance_report(str(drawn), mode="inline")
+        file = Path(folder) / "report.html"
+        report = performance_report(str(file), mode="inline")
         report.__enter__()
         yield
         report.__exit__(None, None, None)
-        page = marked_page(drawn.read_text(encoding="utf-8"), job.mark)
-    Report(place, overwrite=job.replace["--performance"]).write(page)
+        page = marked_page(file.read_text(encoding="utf-8"), job.mark)
+    Report(target, overwrite=job.replace["--performance"]).write(page)
 
 
 def run(model: Any, job: Any, progress: Progress, began: float) -> dict[str, Any]:
-    """Run a job on a cluster, and return the results as JSON values.
-
-    Its outputs, and the checkpoint of a fit, are kept for this process.
-    """
+    """Run a job on a cluster, with locked outputs, and return the results as JSON values."""
     options = job.options
     state = checkpoint_path(options, job.mark) if job.fits else None
     with (
         lock_outputs([state, *(getattr(options, flag[2:]) for flag in job.replace)]),
         open_client(options, useful_workers=job.parts, progress=progress) as client,
-        _observed(client, job),
+        _reporting(client, job),
     ):
         if job.fits:
             return fit_by(client, model, job, progress, began)
         job.count(progress)
-        found = {**_record(job, model), "n_clusters": n_clusters_of(model)}
-        job.write(model, model.predict(job.data), found, progress)
-    return {**found, "seconds": time.perf_counter() - began, "outputs": job.places}
+        results = {**_record(job, model), "n_clusters": n_clusters_of(model)}
+        job.write(model, model.predict(job.data), results, progress)
+    return {**results, "seconds": time.perf_counter() - began, "outputs": job.output_paths}
 
 
 def _warn_about_cluster(client: Any, progress: Progress) -> None:
@@ -565,41 +575,41 @@ def fit_by(client: Any, model: Any, job: Any, progress: Progress, began: float) 
         progress.say(f"Cluster: {', '.join(shown)}")
         _warn_about_cluster(client, progress)
         n = job.count(progress)
-        arguments, apart = dict(job.pairs), None
+        arguments, held_out = dict(job.pairs), None
         if options.weights is not None:
             arguments["sample_weight"] = options.weights
         if takes_labels(model):
-            # An estimator that cannot do without labels says so itself.
+            # Without labels, the fit of an estimator that requires them raises an error.
             arguments["y"] = y = job.labels()
             if options.hold_out is not None:
                 with progress.task("Held-out labels"):
                     rows, labels = y
                     groups, unit = job.groups(rows, labels)
                     share, seed = options.hold_out, options.seed
-                    apart = hold_out(rows, labels, groups, share, unit=unit, seed=seed)
-                arguments["y"] = apart.y
+                    held_out = hold_out(rows, labels, groups, share, unit=unit, seed=seed)
+                arguments["y"] = held_out.y
         with (
             progress.task(type(model).__name__, rows=n),
             daskclust.on_iteration(progress.iteration),
         ):
             started = time.perf_counter()
-            # A choice among estimators returns the one that was chosen.
+            # A choice among estimators returns the chosen estimator.
             choice, model = model, job.fit(model, **arguments)
-            spent = {"fit_seconds": time.perf_counter() - started}
-        found = {**_record(job, model), "cluster": cluster, **numbers_of(model), **spent}
+            duration = {"fit_seconds": time.perf_counter() - started}
+        results = {**_record(job, model), "cluster": cluster, **numbers_of(model), **duration}
         if isinstance(choice, ChoiceByPairs):
-            found["candidates"] = choice.scores()
+            results["candidates"] = choice.scores()
         job.name(model)
         if options.colors is not None:
             for problem in paint(model, options.colors):
                 progress.say(f"warning: {problem}.")
-        if apart is not None:
-            # In the place of the agreement with labels, of which the fit has seen most.
+        if held_out is not None:
+            # This replaces the agreement with all labels, most of which the fit has used.
             with progress.task("Accuracy on held-out labels"):
-                found["held_out"] = apart.judged(model, job, legend_of(model))
-        if job.places:
-            job.write(model, model.labels_, found, progress)
-    return {**found, "seconds": time.perf_counter() - began, "outputs": job.places}
+                results["held_out"] = held_out.evaluated(model, job, legend_of(model))
+        if job.output_paths:
+            job.write(model, model.labels_, results, progress)
+    return {**results, "seconds": time.perf_counter() - began, "outputs": job.output_paths}
 
 
 def _record(job: Any, model: Any) -> dict[str, Any]:

@@ -44,29 +44,29 @@ _DRAWN_BY = (("report", "matplotlib", "plot"), ("performance", "bokeh", "dashboa
 
 
 def outputs_of(options: Any) -> dict[str, Output]:
-    found: dict[str, Output] = {}
+    outputs: dict[str, Output] = {}
     for name in OUTPUTS:
-        place = getattr(options, name, None)
-        if place is None:
+        target = getattr(options, name, None)
+        if target is None:
             continue
         if name in ("report", "performance"):
-            output: Output = Report(place)
+            output: Output = Report(target)
         elif name == "model":
-            output = Group(place, "model")
+            output = Group(target, "model")
         else:
-            output = map_at(place, LABEL_MAP if name == "output" else VALUE_MAP)
-        found[f"--{name}"] = output
-    return found
+            output = map_at(target, LABEL_MAP if name == "output" else VALUE_MAP)
+        outputs[f"--{name}"] = output
+    return outputs
 
 
 def job_of(path: str) -> dict[str, Any]:
-    """Return the job that has saved a model; empty where it does not say."""
-    found = Group(path, "model").written()
-    return {} if found is None else found.job
+    """Return the description of the job that saved a model, or {}."""
+    existing = Group(path, "model").written()
+    return {} if existing is None else existing.job
 
 
 def refuse_model_of_table(path: str) -> None:
-    """Refuse a model that was fitted to columns, for the data are a cube."""
+    """Raise ValueError if a model was fitted to a table, because the data are a cube."""
     columns = job_of(path).get("columns")
     if columns is not None:
         raise ValueError(
@@ -75,9 +75,9 @@ def refuse_model_of_table(path: str) -> None:
         )
 
 
-def places_of(options: Any) -> dict[str, str]:
-    given = {name: getattr(options, name, None) for name in OUTPUTS}
-    return {name: redact(place) for name, place in given.items() if place is not None}
+def output_paths(options: Any) -> dict[str, str]:
+    paths = {name: getattr(options, name, None) for name in OUTPUTS}
+    return {name: redact(path) for name, path in paths.items() if path is not None}
 
 
 def check_outputs(
@@ -100,17 +100,17 @@ def check_outputs(
             )
     if outputs is None:
         outputs = {k: v for k, v in outputs_of(options).items() if k not in inputs}
-    taken = {_place(path): flag for flag, path in inputs.items() if path is not None}
+    taken = {_real_path(path): flag for flag, path in inputs.items() if path is not None}
     replace = {}
     for flag, output in outputs.items():
-        path = output.place
-        place = _place(path)
+        path = output.location
+        location = _real_path(path)
         for other, name in taken.items():
-            if place == other or place in other.parents or other in place.parents:
+            if location == other or location in other.parents or other in location.parents:
                 raise ValueError(
                     f"{flag} {redact(path)!r} is in the same place as {name}. Use another path."
                 )
-        taken[place] = flag
+        taken[location] = flag
         try:
             check_protocol(path)
             output.overwrite = replace[flag] = options.overwrite or output.is_of(mark)
@@ -128,7 +128,7 @@ def check_outputs(
     return replace
 
 
-def _place(path: str) -> Path:
+def _real_path(path: str) -> Path:
     local = local_path(path)
     return Path(os.path.realpath(local)) if local is not None else Path(path.rstrip("/"))
 
@@ -143,11 +143,11 @@ def check_writable(flag: str, name: str, path: Path) -> None:
         raise PermissionError(f"{flag} {name!r}: the folder {str(parent)!r} cannot be written to.")
 
 
-#: Definitions of margins, for legends, by the way to find them.
+#: Definitions of margins for legends, by the method of the estimator that computes them.
 _KINDS = {
-    "margin": "probability of the best class less that of the second best",
-    "predict_proba": "posterior of the best component less that of the second best",
-    "transform": "1 less the distance to the nearest center over that to the second nearest",
+    "margin": "probability of the best class minus the probability of the second best class",
+    "predict_proba": "posterior of the best component minus the posterior of the second best",
+    "transform": "1 minus the ratio of the distances to the nearest and the second nearest center",
 }
 
 
@@ -176,7 +176,7 @@ def _source(kind: type) -> str:
 def margins(model: Any, X: Any) -> Any:
     """Return the margin of each row, lazily for a cube; in one pass over the rows.
 
-    It is that of the values of a map: what is of one class, or was joined, is one.
+    Clusters with the same value in the label map, such as merged classes, count as one class.
     """
     source, legend = _source(type(model)), legend_of(model)
     if source == "transform":
@@ -193,7 +193,7 @@ def margins(model: Any, X: Any) -> Any:
 
 
 def _lead(shares: NDArray[Any], *, groups: NDArray[Any]) -> NDArray[Any]:
-    """Return the largest probability less the second largest, of groups.
+    """Return the largest probability minus the second largest probability, of groups of columns.
 
     >>> _lead(np.array([[0.5, 0.25, 0.25]]), groups=np.array([0, 1, 1])).tolist()
     [0.0]
@@ -214,7 +214,7 @@ def _gap(distances: NDArray[Any], *, groups: NDArray[Any]) -> NDArray[Any]:
     nearest = distances.argmin(axis=1)
     best = distances[np.arange(len(distances)), nearest]
     other = np.where(groups == groups[nearest][:, None], np.inf, distances).min(axis=1)
-    # Two centers in one place: a tie.
+    # Two equal centers are a tie.
     return np.asarray(1 - np.divide(best, other, out=np.ones_like(best), where=other > 0))
 
 
@@ -256,30 +256,30 @@ def read_class_colors(path: str) -> dict[str, str]:
 
 
 def pairs_of_lines(
-    what: str, text: str, heads: tuple[str, str], known: Collection[str] = ()
+    what: str, text: str, header: tuple[str, str], known: Collection[str] = ()
 ) -> dict[str, str]:
     """Return the lines of a CSV file of two columns, without the header.
 
-    `heads` are the names of the two columns. The first line is not a header if it begins with a
+    `header` are the names of the two columns. The first line is not a header if it begins with a
     `known` name.
     """
-    found: dict[str, str] = {}
+    pairs: dict[str, str] = {}
     for number, line in enumerate(csv.reader(text.splitlines()), start=1):
         cells = [cell.strip() for cell in line]
-        is_head = number == 1 and cells[-1].lower().replace("ou", "o") == heads[1]
-        is_head &= cells[0].lower() == heads[0] or cells[0] not in known
-        if is_head or not any(cells):
+        is_header = number == 1 and cells[-1].lower().replace("ou", "o") == header[1]
+        is_header &= cells[0].lower() == header[0] or cells[0] not in known
+        if is_header or not any(cells):
             continue
         if len(cells) != 2:
             raise ValueError(
-                f"{what}, line {number}, must have the two fields {','.join(heads)}, got "
+                f"{what}, line {number}, must have the two fields {','.join(header)}, got "
                 f"{len(cells)}. Put quotes around a name that contains a comma."
             )
-        if found.setdefault(*cells) != cells[1]:
+        if pairs.setdefault(*cells) != cells[1]:
             raise ValueError(
                 f"{what} must have one line per class, got two different lines for {cells[0]!r}."
             )
-    return found
+    return pairs
 
 
 def _of_style(path: str, text: str) -> dict[str, str]:
@@ -296,21 +296,21 @@ def _of_style(path: str, text: str) -> dict[str, str]:
         for item in symbol.iter():
             # QGIS 3 stores the color of a symbol in an Option element, QGIS 2 in a prop element.
             if item.tag in ("Option", "prop") and item.get("name", item.get("k")) == "color":
-                parts = [int(n) for n in item.get("value", item.get("v", "")).split(",")[:3]]
-                symbols[symbol.get("name", "")] = "#{:02x}{:02x}{:02x}".format(*parts)
+                channels = [int(n) for n in item.get("value", item.get("v", "")).split(",")[:3]]
+                symbols[symbol.get("name", "")] = "#{:02x}{:02x}{:02x}".format(*channels)
                 break
     for category in root.iter("category"):
         color = symbols.get(category.get("symbol", ""))
         if color is not None and category.get("value"):
             pairs.append((category.get("value", ""), color))
-    found: dict[str, str] = {}
+    colors: dict[str, str] = {}
     for name, color in pairs:
-        if found.setdefault(name, color) != color:
+        if colors.setdefault(name, color) != color:
             raise ValueError(
-                f"--colors {path!r} must have one color per class, got {found[name]} and {color} "
+                f"--colors {path!r} must have one color per class, got {colors[name]} and {color} "
                 f"for {name!r}. Remove one of the two."
             )
-    return found
+    return colors
 
 
 def paint(model: Any, path: str) -> list[str]:
@@ -321,37 +321,37 @@ def paint(model: Any, path: str) -> list[str]:
     colors = read_class_colors(path)
     legend = legend_of(model)
     codes = {str(code): code for code in legend.codes}
-    for name, at in zip(colors, positions_of_names(legend.names, list(colors)), strict=True):
-        if at >= 0:
-            codes[name] = legend.codes[at]
-    given: dict[int, str] = {}
+    for name, i in zip(colors, positions_of_names(legend.names, list(colors)), strict=True):
+        if i >= 0:
+            codes[name] = legend.codes[i]
+    color_by_code: dict[int, str] = {}
     for name, color in colors.items():
-        if name in codes and given.setdefault(codes[name], color) != color:
-            both = next(one for one in colors if codes.get(one) == codes[name])
+        if name in codes and color_by_code.setdefault(codes[name], color) != color:
+            both = next(other for other in colors if codes.get(other) == codes[name])
             raise ValueError(
                 f"--colors {path!r} must have one color per class, got two, because {both!r} and "
                 f"{name!r} are the same class. Remove one of the two."
             )
-    if not given:
+    if not color_by_code:
         raise ValueError(
             f"--colors {path!r} must name a class of the fit ({', '.join(legend.names[:10])}), got "
             f"{', '.join(list(colors)[:10])}. Use the names of the fit."
         )
-    names, known = class_names_of(model)
-    name_classes(model, names, {**known, **given})
-    told = []
+    names, old_colors = class_names_of(model)
+    name_classes(model, names, {**old_colors, **color_by_code})
+    problems = []
     unknown = [name for name in colors if name not in codes]
     if unknown:
-        told.append(
+        problems.append(
             f"--colors {path!r} contains {_some(unknown)}, which are not classes of the fit"
         )
-    left = [legend.by_code[code] for code in legend.codes if code not in given]
-    if left:
-        told.append(
-            f"--colors {path!r} lacks a color of {_some(left)}: the color of the labels or the "
-            f"default color is used"
+    uncolored = [legend.by_code[code] for code in legend.codes if code not in color_by_code]
+    if uncolored:
+        problems.append(
+            f"--colors {path!r} lacks a color of {_some(uncolored)}: the color of the labels or "
+            f"the default color is used"
         )
-    return told
+    return problems
 
 
 def _some(names: list[str]) -> str:
@@ -360,28 +360,28 @@ def _some(names: list[str]) -> str:
 
 
 def numbers_of(model: Any) -> dict[str, Any]:
-    found: dict[str, Any] = {"n_clusters": n_clusters_of(model)}
+    numbers: dict[str, Any] = {"n_clusters": n_clusters_of(model)}
     for name in ("n_iter_", "inertia_", "objective_", "lower_bound_", "converged_"):
         value = getattr(model, name, None)
         if isinstance(value, bool | int | float | np.generic):
-            found[name.rstrip("_")] = value.item() if isinstance(value, np.generic) else value
+            numbers[name.rstrip("_")] = value.item() if isinstance(value, np.generic) else value
     history = getattr(model, "history_", None)
     if history:
-        found["passes"] = history[-1].get("passes")
-        found["iteration_seconds"] = sum(record.get("seconds") or 0.0 for record in history)
+        numbers["passes"] = history[-1].get("passes")
+        numbers["iteration_seconds"] = sum(record.get("seconds") or 0.0 for record in history)
         for name in ("mixing_weights", "left_out_log_loss", "advice"):
-            # No number where too few labels are given: JSON has no NaN.
+            # NaN means that there are too few labels. JSON has no NaN.
             value = history[-1].get(name)
-            known = not isinstance(value, dict) or not np.isnan(list(value.values())).any()
-            if value is not None and known:
-                found[name] = value
+            is_known = not isinstance(value, dict) or not np.isnan(list(value.values())).any()
+            if value is not None and is_known:
+                numbers[name] = value
     weights = getattr(model, "feature_weights_", None)
     if weights is not None:
-        found["features_used"] = int((weights > 0).sum())
+        numbers["features_used"] = int((weights > 0).sum())
     pairs = getattr(model, "contradicting_pairs_", None)
     if pairs is not None:
-        found["violations"] = int(pairs.violated.sum())
-    return found
+        numbers["violations"] = int(pairs.violated.sum())
+    return numbers
 
 
 def without_training_labels(
@@ -398,7 +398,7 @@ def without_training_labels(
 
 
 def add_agreements(
-    found: dict[str, Any],
+    results: dict[str, Any],
     maps: Mapping[str, tuple[Any, Any]],
     image: da.Array,
     grid: Any,
@@ -407,50 +407,50 @@ def add_agreements(
 ) -> None:
     """Compare labels with the known classes, as :func:`without_training_labels` returns them.
 
-    With a `grid`, all are images of it.
+    With a `grid`, labels and classes are images on it.
     """
     for name in ("labels", "truth"):
         # Scores of held-out labels are reported elsewhere.
-        if name not in maps or (name == "labels" and "held_out" in found):
+        if name not in maps or (name == "labels" and "held_out" in results):
             continue
-        known, opened = maps[name]
-        learned = "labels" in maps and takes_labels(model)
-        used = name == "labels" and learned
+        classes, opened = maps[name]
+        fit_used_labels = "labels" in maps and takes_labels(model)
+        used = name == "labels" and fit_used_labels
         try:
             # Polygons of the training labels are not a sample of other polygons.
-            compared = agreement_of(image, known, grid, None if used else opened)
+            scores = agreement_of(image, classes, grid, None if used else opened)
         except NothingInCommonError:
             unit = "row" if grid is None else "pixel"
-            found.setdefault("not_compared", {})[name] = (
+            results.setdefault("not_compared", {})[name] = (
                 f"the fit used the labels of all {unit}s of known class"
-                if learned and name == "truth"
+                if fit_used_labels and name == "truth"
                 else f"none of the labeled {unit}s has a known class"
             )
             continue
-        compare_classes(compared, legend, opened, warns=not used)
-        compared["used_by_fit"] = used
-        compared["unseen_by_fit"] = name == "truth" and learned
-        found[f"agreement_with_{name}"] = compared
+        compare_classes(scores, legend, opened, warns=not used)
+        scores["used_by_fit"] = used
+        scores["unseen_by_fit"] = name == "truth" and fit_used_labels
+        results[f"agreement_with_{name}"] = scores
 
 
-def agreements_in(found: Mapping[str, Any]) -> dict[str, Any]:
+def agreements_in(results: Mapping[str, Any]) -> dict[str, Any]:
     keys = {name: f"agreement_with_{name}" for name in ("truth", "labels")}
-    return {name: found[key] for name, key in keys.items() if key in found}
+    return {name: results[key] for name, key in keys.items() if key in results}
 
 
 #: Maximum number of clusters whose sizes are listed.
 _SIZES = 100
 
 
-def classes_as_text(found: Mapping[str, Any]) -> list[str]:
-    if "sizes" not in found:
+def classes_as_text(results: Mapping[str, Any]) -> list[str]:
+    if "sizes" not in results:
         return []
-    classes = found["classes"]
+    classes = results["classes"]
     if all(item["name"] == name_of(item["code"], kind="cluster") for item in classes):
-        sizes = found["sizes"]
+        sizes = results["sizes"]
         if len(sizes) <= _SIZES:
             return ["Sizes     " + " ".join(map(str, sizes))]
-        unit = "rows" if "rows" in found else "pixels"
+        unit = "rows" if "rows" in results else "pixels"
         low, middle, high = np.quantile(sizes, (0, 0.5, 1))
         advice = singles_advice(sizes)
         return [
@@ -459,10 +459,10 @@ def classes_as_text(found: Mapping[str, Any]) -> list[str]:
         ]
     width = max(len(item["name"]) for item in classes)
     return [
-        f"{'' if at else 'Classes':<10}{item['code']:>3}  {item['name']:<{width}}  "
+        f"{'' if i else 'Classes':<10}{item['code']:>3}  {item['name']:<{width}}  "
         + (f"{item['rows']:>9} rows" if "rows" in item else f"{item['pixels']:>9} pixels")
         + (f"  {item['square_meters'] / 1e6:>10.4g} km2" if "square_meters" in item else "")
-        for at, item in enumerate(classes)
+        for i, item in enumerate(classes)
     ]
 
 
@@ -471,30 +471,30 @@ def _accuracy(scores: Mapping[str, Any]) -> str:
         return ""
     if scores["compared_by"] == "matching":
         return f", best matching of clusters to classes {scores['best_matching_accuracy']:.3f}"
-    # Of what was learned from an interval says nothing.
+    # An interval for labels that the fit used would be meaningless.
     used = scores.get("used_by_fit", False)
     span = "" if used else " ({:.3f} to {:.3f})".format(*scores["accuracy_interval"])
     kappa = "" if scores["kappa"] is None else f", kappa {scores['kappa']:.3f}"
     n_units = scores["independent_units"]
-    of = "" if n_units is None else f" in {counted(n_units, 'polygon')}"
-    return f", accuracy by {scores['compared_by']} {scores['accuracy']:.3f}{span}{of}{kappa}"
+    units = "" if n_units is None else f" in {counted(n_units, 'polygon')}"
+    return f", accuracy by {scores['compared_by']} {scores['accuracy']:.3f}{span}{units}{kappa}"
 
 
-def agreements_as_text(found: Mapping[str, Any]) -> list[str]:
+def agreements_as_text(results: Mapping[str, Any]) -> list[str]:
     lines = []
     for name in ("truth", "labels"):
-        scores = found.get(f"agreement_with_{name}")
-        why = found.get("not_compared", {}).get(name)
-        if why is not None:
-            lines.append(f"{name.capitalize():<10}not compared: {why}")
+        scores = results.get(f"agreement_with_{name}")
+        reason = results.get("not_compared", {}).get(name)
+        if reason is not None:
+            lines.append(f"{name.capitalize():<10}not compared: {reason}")
         if not scores:
             continue
-        unit = "rows" if "rows" in found else "pixels"
+        unit = "rows" if "rows" in results else "pixels"
         lines.append(
             f"{name.capitalize():<10}ARI {scores['ari']:.3f}, NMI {scores['nmi']:.3f}, "
             f"pairwise F {scores['pairwise_f']:.3f}{_accuracy(scores)} on "
             f"{scores['pixels']} {unit}"
-            # A score on what was learned says nothing about the rest of the map.
+            # Scores of labels that the fit used say nothing about the rest of the map.
             + (" used in the fit" if scores.get("used_by_fit") else "")
             + (" not used in the fit" if scores.get("unseen_by_fit") else "")
         )
@@ -503,20 +503,20 @@ def agreements_as_text(found: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def held_out_as_text(found: Mapping[str, Any]) -> list[str]:
+def held_out_as_text(results: Mapping[str, Any]) -> list[str]:
     """Return lines with the accuracy on held-out labels, of the fit and of other methods."""
-    scores = found.get("held_out")
+    scores = results.get("held_out")
     if scores is None:
         return []
     if "accuracy" in scores:
         bounds = scores["accuracy"], *scores["accuracy_interval"]
-        told = "accuracy {:.3f} ({:.3f} to {:.3f})".format(*bounds)
+        accuracy = "accuracy {:.3f} ({:.3f} to {:.3f})".format(*bounds)
     else:
-        told = f"best matching of clusters to classes {scores['best_matching_accuracy']:.3f}"
-    # Pixels of a field are alike: fields are what the interval is of.
+        accuracy = f"best matching of clusters to classes {scores['best_matching_accuracy']:.3f}"
+    # The interval is computed from fields, because the pixels of a field are similar.
     lines = [
-        f"Held out  {told} on {scores['groups_held_out']} of {scores['groups']} {scores['unit']}, "
-        f"with {counted(scores['rows'], 'label')}"
+        f"Held out  {accuracy} on {scores['groups_held_out']} of {scores['groups']} "
+        f"{scores['unit']}, with {counted(scores['rows'], 'label')}"
     ]
     if scores["not_held_out"]:
         lines.append(
@@ -546,52 +546,56 @@ def _by_class_as_text(items: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def fit_as_text(found: Mapping[str, Any]) -> list[str]:
-    of_table, noise = "rows" in found, found.get("noise", 0)
-    n = found["rows"] if of_table else found["pixels"]["valid"]
-    apart = f", {noise} noise" if "noise" in found else ""
-    of, parts = counted(len(found.get("columns", ())), "column"), "Columns"
-    if "features" in found:
-        of, parts = f"{found['features']} values of {found['columns'][0]}", "Values"
-    # Trees iterate over nothing.
-    told = {"n_iter": "iterations", "passes": "passes"}
-    course = [f"{found[key]} {word}" for key, word in told.items() if found.get(key)]
+def fit_as_text(results: Mapping[str, Any]) -> list[str]:
+    is_table, noise = "rows" in results, results.get("noise", 0)
+    n = results["rows"] if is_table else results["pixels"]["valid"]
+    noise_text = f", {noise} noise" if "noise" in results else ""
+    columns, unit_of_weights = counted(len(results.get("columns", ())), "column"), "Columns"
+    if "features" in results:
+        columns, unit_of_weights = (
+            f"{results['features']} values of {results['columns'][0]}",
+            "Values",
+        )
+    # Trees have no iterations.
+    words = {"n_iter": "iterations", "passes": "passes"}
+    counts = [f"{results[key]} {word}" for key, word in words.items() if results.get(key)]
     lines = [
-        f"Rows      {n - noise} clustered{apart} by {of}"
-        if of_table
-        else f"Pixels    {n - noise} clustered{apart}, {found['pixels']['masked']} masked",
-        "Fit       " + ", ".join([found["estimator"], f"{found['n_clusters']} clusters", *course]),
+        f"Rows      {n - noise} clustered{noise_text} by {columns}"
+        if is_table
+        else f"Pixels    {n - noise} clustered{noise_text}, {results['pixels']['masked']} masked",
+        "Fit       "
+        + ", ".join([results["estimator"], f"{results['n_clusters']} clusters", *counts]),
     ]
     for key, label, unit in (
         ("inertia", "Inertia", ""),
         ("objective", "Objective", ""),
         ("lower_bound", "Bound", " of the log-likelihood a row"),
-        ("features_used", parts if of_table else "Bands", " with weight"),
+        ("features_used", unit_of_weights if is_table else "Bands", " with weight"),
         ("violations", "Violated", " pairs"),
     ):
-        if key in found:
-            value = found[key]
+        if key in results:
+            value = results[key]
             shown = f"{value:.6g}" if isinstance(value, float) else value
             lines.append(f"{label:<10}{shown}{unit}")
-    if "candidates" in found:
-        lines += choice_as_text(found["candidates"])
-    if "advice" in found:
-        lines.append(f"Labels    {found['advice']}")
-    parts_told = (classes_as_text, agreements_as_text, held_out_as_text, ending)
-    return [*lines, *(line for part in parts_told for line in part(found))]
+    if "candidates" in results:
+        lines += choice_as_text(results["candidates"])
+    if "advice" in results:
+        lines.append(f"Labels    {results['advice']}")
+    sections = (classes_as_text, agreements_as_text, held_out_as_text, ending)
+    return [*lines, *(line for section in sections for line in section(results))]
 
 
 def add_classes(
-    found: dict[str, Any], legend: Legend, sizes: Iterable[int], unit: str, **more: Any
+    results: dict[str, Any], legend: Legend, sizes: Iterable[int], unit: str, **more: Any
 ) -> None:
     """Add sizes of classes in a unit, further values (`more`), and the size of the noise."""
-    found["sizes"] = [int(size) for size in sizes]
-    found["classes"] = [
+    results["sizes"] = [int(size) for size in sizes]
+    results["classes"] = [
         {"code": code, "name": name, unit: size}
-        for code, name, size in zip(legend.codes, legend.names, found["sizes"], strict=True)
+        for code, name, size in zip(legend.codes, legend.names, results["sizes"], strict=True)
     ]
     for key, values in more.items():
-        for item, value in zip(found["classes"], () if values is None else values, strict=False):
+        for item, value in zip(results["classes"], () if values is None else values, strict=False):
             item[key] = value
     if legend.noise is not None:
-        found["noise"] = found["sizes"][legend.codes.index(legend.noise)]
+        results["noise"] = results["sizes"][legend.codes.index(legend.noise)]

@@ -58,17 +58,20 @@ def memory_of(
 ) -> dict[str, Any]:
     """Estimate the memory of a worker and the bytes of temporary files, as JSON values.
 
-    `params` as in :func:`make_plan`; `dtype` of the rows, `read` the bytes read for a block.
+    `params` is as in :func:`make_plan`.  `dtype` is the type of the rows, and `read` the number of
+    bytes that are read for a block.
     """
-    # Of another cluster nothing is known before it is there.
-    elsewhere = options.scheduler is not None or options.scheduler_file is not None
+    # A cluster of the user is not connected yet, so its workers are unknown.
+    is_remote = options.scheduler is not None or options.scheduler_file is not None
     workers = local_workers(options, n_blocks)
-    given = getattr(options, "memory_limit", None)
-    limit = float(parse_bytes(given) if given else psutil.virtual_memory().total / CPU_COUNT)
+    memory_limit = getattr(options, "memory_limit", None)
+    limit = float(
+        parse_bytes(memory_limit) if memory_limit else psutil.virtual_memory().total / CPU_COUNT
+    )
     spill, task = 0, 0
     if params is not None and "n_probe" in params:
         spill, task = bytes_of_levels(params, shape, dtype, block_rows)
-    foreseen = forecast(
+    estimate = forecast(
         shape,
         dtype,
         block_rows=block_rows,
@@ -79,13 +82,13 @@ def memory_of(
         task=task,
     )
     return {
-        "tasks_a_pass": None if elsewhere else foreseen.tasks,
-        "kept_in_memory": foreseen.is_persisted and not elsewhere,
-        "workers": None if elsewhere else workers,
-        "memory_a_worker": None if elsewhere else limit,
-        "peak_memory_a_worker": foreseen.peak,
+        "tasks_a_pass": None if is_remote else estimate.tasks,
+        "kept_in_memory": estimate.is_persisted and not is_remote,
+        "workers": None if is_remote else workers,
+        "memory_a_worker": None if is_remote else limit,
+        "peak_memory_a_worker": estimate.peak,
         "temporary_bytes": spill,
-        "fits": None if elsewhere else foreseen.fits,
+        "fits": None if is_remote else estimate.fits,
     }
 
 
@@ -138,17 +141,17 @@ def check_memory(plan: Mapping[str, Any]) -> None:
             if "parts" in plan
             else "smaller blocks (--chunks), or a store with smaller chunks"
         )
-        need, given = (format_bytes(plan[f"{what}memory_a_worker"]) for what in ("peak_", ""))
+        need, limit = (format_bytes(plan[f"{what}memory_a_worker"]) for what in ("peak_", ""))
         remedy = f"Use fewer and larger workers (--local, --memory-limit), {smaller}."
         if plan.get("rows_estimated"):
             warn(
-                f"A worker would require about {need} and has {given}, if the number of rows, "
+                f"A worker would require about {need} and has {limit}, if the number of rows, "
                 f"which is estimated from the first lines, is correct. If workers run out of "
                 f"memory: {remedy}",
                 PerformanceWarning,
             )
             return
-        raise MemoryPlanError(f"A worker would require about {need} and has {given}. {remedy}")
+        raise MemoryPlanError(f"A worker would require about {need} and has {limit}. {remedy}")
 
 
 def only_plan(request: RunOptions, command: str, plan: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -193,13 +196,13 @@ def _memory_as_text(plan: Mapping[str, Any]) -> list[str]:
         return ["Memory    unknown until the rows are counted"]
     memory = f"Memory    about {format_bytes(plan['peak_memory_a_worker'])} a worker"
     if plan.get("rows_estimated"):
-        memory += " (of rows that are estimated)"
+        memory += " (the number of rows is estimated)"
     if plan["workers"]:
         fits = "fits" if plan["fits"] else "does NOT fit"
         workers = counted(plan["workers"], "worker")
         memory += (
             f"; {workers} of {format_bytes(plan['memory_a_worker'])} on this machine: {fits}. "
-            "For another cluster give its --local and --memory-limit"
+            "For another cluster, pass its --local and --memory-limit"
         )
     if not plan["temporary_bytes"]:
         return [memory]

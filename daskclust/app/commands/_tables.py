@@ -37,8 +37,8 @@ from daskclust.scenes.formats.opening import kind_of
 def is_table(options: CubeOptions) -> bool:
     """Return True if the input is a table."""
     paths = list(paths_of(options.cube).values())
-    found = [not options.mosaic and _holds_table(path) for path in paths]
-    if all(found):
+    are_tables = [not options.mosaic and _holds_table(path) for path in paths]
+    if all(are_tables):
         for name in OF_PIXELS:
             if options.is_given(name):
                 raise UsageError(not_of_tables(redact(paths[0]), name))
@@ -49,8 +49,8 @@ def is_table(options: CubeOptions) -> bool:
                 f"--{name.replace('_', '-')} requires a table, got {redact(paths[0])!r}. Use "
                 f"Parquet, CSV, or an array of two dimensions (STORE.zarr/NAME)"
             )
-    if any(found):
-        raise UsageError("all files must be tables, or none of them, got both")
+    if any(are_tables):
+        raise UsageError("all files must be tables or all must be images, got both")
     return False
 
 
@@ -82,9 +82,9 @@ class TableJob(Job):
     table: Any
 
     @property
-    def places(self) -> dict[str, str]:
-        """The outputs; scores and margins are columns of the table."""
-        return {k: v for k, v in super().places.items() if k in ("output", "model", "report")}
+    def output_paths(self) -> dict[str, str]:
+        """Paths of the outputs; scores and margins are columns of the table."""
+        return {k: v for k, v in super().output_paths.items() if k in ("output", "model", "report")}
 
     @property
     def parts(self) -> int:
@@ -111,10 +111,10 @@ class TableJob(Job):
         if column is None:
             return np.arange(len(rows)), "rows"
         codes, _ = self.table.known_classes(column)
-        (found,) = compute("the groups of the labels", codes[rows])
-        alone = found < 0
-        found[alone] = found.max(initial=0) + 1 + np.arange(alone.sum())
-        return found, f"groups of {column}"
+        (numbers,) = compute("the groups of the labels", codes[rows])
+        without_group = numbers < 0
+        numbers[without_group] = numbers.max(initial=0) + 1 + np.arange(without_group.sum())
+        return numbers, f"groups of {column}"
 
     def count(self, progress: Progress) -> int:
         with progress.task("Rows"):
@@ -136,18 +136,18 @@ class TableJob(Job):
 
     def facts(self) -> dict[str, Any]:
         table = self.table
-        found = {"rows": sum(table.lengths), "columns": list(table.columns)}
-        return found if table.vectors is None else {**found, "features": table.n_features}
+        counts = {"rows": sum(table.lengths), "columns": list(table.columns)}
+        return counts if table.vectors is None else {**counts, "features": table.n_features}
 
-    def write(self, model: Any, labels: Any, found: dict[str, Any], progress: Progress) -> None:
+    def write(self, model: Any, labels: Any, results: dict[str, Any], progress: Progress) -> None:
         from daskclust.tables import LabelsFolder
 
         options, legend = self.options, legend_of(model)
-        attributes = self.save(model, found, progress)
+        attributes = self.save(model, results, progress)
         if options.output is None and options.report is None and options.truth is None:
             return
         more = [name for name in _MORE_COLUMNS if getattr(options, name) is not None]
-        # Texts are kept as numbers of their classes.
+        # Workers hold text labels as the numbers of their classes.
         classes = None if labels.dtype.kind in "iub" else model.classes_
         if classes is not None:
             labels = labels.map_blocks(partial(np.searchsorted, classes), dtype=np.int64)
@@ -187,22 +187,22 @@ class TableJob(Job):
         with progress.task("Summary"):
             counts: Counter[int] = Counter()
             parts = [dask.delayed(_count)(block) for block in codes.to_delayed().ravel()]
-            for part in compute("the sizes of the classes", *parts):
-                counts.update(part)
-            _outputs.add_classes(found, legend, [counts[code] for code in legend.codes], "rows")
-            for item in found["classes"]:
+            for counts_of_part in compute("the sizes of the classes", *parts):
+                counts.update(counts_of_part)
+            _outputs.add_classes(results, legend, [counts[code] for code in legend.codes], "rows")
+            for item in results["classes"]:
                 if item["code"] == legend.noise:
                     item["code"] = -1  # as in the table
-            known = {}
+            class_maps = {}
             for name, column in (("labels", self.table.label_column), ("truth", options.truth)):
                 if column is not None:
                     classes, meanings = self.table.known_classes(column)
                     by_name = meanings is not None
-                    known[name] = classes, SimpleNamespace(meanings=meanings, by_name=by_name)
-            known = _outputs.without_training_labels(known, model)
-            _outputs.add_agreements(found, known, codes, None, legend, model)
+                    class_maps[name] = classes, SimpleNamespace(meanings=meanings, by_name=by_name)
+            class_maps = _outputs.without_training_labels(class_maps, model)
+            _outputs.add_agreements(results, class_maps, codes, None, legend, model)
         if options.report is not None:
-            self._write_report(model, labels, legend, found, progress)
+            self._write_report(model, labels, legend, results, progress)
 
     def _write_report(
         self, model: Any, labels: Any, legend: Legend, found: dict[str, Any], progress: Progress
@@ -214,9 +214,9 @@ class TableJob(Job):
         codes = legend.encode(profiles.labels)
         names = [legend.by_code[int(code)] for code in codes]
         if not isinstance(rules, str):
-            called = dict(zip(profiles.names, names, strict=True))
-            told = [replace(rule, cluster=called[rule.cluster]) for rule in rules.rules]
-            rules = replace(rules, rules=told, names=[called[name] for name in rules.names])
+            new_names = dict(zip(profiles.names, names, strict=True))
+            renamed = [replace(rule, cluster=new_names[rule.cluster]) for rule in rules.rules]
+            rules = replace(rules, rules=renamed, names=[new_names[name] for name in rules.names])
         with progress.task("Report"):
             write_table_report(
                 Report(self.options.report, overwrite=self.replace["--report"]),
@@ -329,27 +329,27 @@ def table_for(options: Any, model: Any) -> Any:
             "The model was fitted to the bands of a cube. Use a cube with the same bands."
         )
     # A model that was fitted to a DataFrame in Python stores the names itself.
-    theirs = job.get("columns") or [*map(str, getattr(model, "feature_names_in_", ()))]
-    table = _open(options, options.columns or theirs or None, None)
-    is_mixed = list(table.columns) != theirs and sorted(table.columns) == sorted(theirs)
-    if is_mixed or table.n_features != model.n_features_in_:
+    expected = job.get("columns") or [*map(str, getattr(model, "feature_names_in_", ()))]
+    table = _open(options, options.columns or expected or None, None)
+    is_reordered = list(table.columns) != expected and sorted(table.columns) == sorted(expected)
+    if is_reordered or table.n_features != model.n_features_in_:
         raise ValueError(
             f"The table must have the {model.n_features_in_} columns of the model in their order"
-            + (f" ({', '.join(theirs)})" if theirs else "")
+            + (f" ({', '.join(expected)})" if expected else "")
             + f", got {table.n_features} ({', '.join(table.columns)}). Name them with --columns."
         )
     return scaled_as_fit(model, table)
 
 
 def without_names(model: Any) -> Any:
-    """Return the model for rows without names, whose columns :func:`table_for` has compared."""
+    """Return a copy of the model for rows without names; :func:`table_for` checks the columns."""
     other = copy(model)
     vars(other).pop("feature_names_in_", None)
     return other
 
 
-def _open(options: Any, columns: Any, label_column: str | None, *known: str | None) -> Any:
-    """Open the table; the columns `known` (truth, groups) cannot be features."""
+def _open(options: Any, columns: Any, label_column: str | None, *excluded: str | None) -> Any:
+    """Open the table; the columns `excluded` (truth, groups) cannot be features."""
     from daskclust.tables import open_table
 
     source = local_name(options.cube)
@@ -357,15 +357,15 @@ def _open(options: Any, columns: Any, label_column: str | None, *known: str | No
         open_table, source, label_column=label_column, scale=getattr(options, "scale", "none")
     )
     table = opened(columns=columns)
-    kept = [name for name in table.columns if name not in known]
-    if columns is not None and len(kept) < len(table.columns):
-        wrong = next(name for name in table.columns if name in known)
+    features = [name for name in table.columns if name not in excluded]
+    if columns is not None and len(features) < len(table.columns):
+        wrong = next(name for name in table.columns if name in excluded)
         raise ValueError(
             f"The column {wrong!r} must not be in --columns, because it contains the truth or the "
             f"groups."
         )
-    if columns is None and len(kept) < len(table.columns):
-        table = opened(columns=kept)
+    if columns is None and len(features) < len(table.columns):
+        table = opened(columns=features)
     return table
 
 
@@ -376,8 +376,8 @@ def _check_outputs(
 
     for path in paths_of(options.cube).values():
         # A pattern stands for all files that match it.
-        found = glob.glob(path) if "*" in path else [path]
-        inputs |= {f"the table's file {item!r}": item for item in found}
+        files = glob.glob(path) if "*" in path else [path]
+        inputs |= {f"the table's file {item!r}": item for item in files}
     inputs["--config"] = None if options.config is None else str(options.config)
     if options.truth is not None and options.truth not in table.frame.columns:
         raise KeyError(
@@ -423,11 +423,11 @@ def _check_outputs(
 
 
 def _named(codes: Any, *, names: dict[int, str]) -> Any:
-    found, places = np.unique(codes, return_inverse=True)
+    present, positions = np.unique(codes, return_inverse=True)
     # Rows without a label have no name.
-    return np.array([names.get(code) for code in found.tolist()], dtype=object)[places]
+    return np.array([names.get(code) for code in present.tolist()], dtype=object)[positions]
 
 
 def _count(codes: Any) -> dict[int, int]:
-    found, counts = np.unique(codes, return_counts=True)
-    return dict(zip(found.tolist(), counts.tolist(), strict=True))
+    present, counts = np.unique(codes, return_counts=True)
+    return dict(zip(present.tolist(), counts.tolist(), strict=True))

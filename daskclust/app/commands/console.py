@@ -36,10 +36,10 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """
     words = {name.lower(): name for name in known}
     # For --truth-column the suggestion is --truth, although --output-column is more similar.
-    begun = [name for name in words if name.startswith("--") and word.startswith(f"{name}-")]
+    prefixes = [name for name in words if name.startswith("--") and word.startswith(f"{name}-")]
     close = partial(difflib.get_close_matches, word.lower(), words, n=1)
-    found = close(cutoff=0.9) or sorted(begun, key=len)[-1:] or close(cutoff=_LIKE)
-    return f" Did you mean {words[found[0]]}?" if found else ""
+    matches = close(cutoff=0.9) or sorted(prefixes, key=len)[-1:] or close(cutoff=_LIKE)
+    return f" Did you mean {words[matches[0]]}?" if matches else ""
 
 
 def one_of(*choices: str) -> Callable[[str], str]:
@@ -96,17 +96,17 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        given = list(args or ())
-        if {"-h", "--help"}.intersection(given):
-            page = self.help_for(given)
+        arguments = list(args or ())
+        if {"-h", "--help"}.intersection(arguments):
+            page = self.help_for(arguments)
             if page is not None:
                 print(page, end="")
                 self.exit(0)
         # Shells expand ~ at the start of a word, but not after an equals sign.
-        for i, word in enumerate(given):
+        for i, word in enumerate(arguments):
             flag, _, path = word.partition("=")
             if flag.startswith("--") and path.startswith("~"):
-                given[i] = f"{flag}={os.path.expanduser(path)}"
+                arguments[i] = f"{flag}={os.path.expanduser(path)}"
         # A flag with an optional number would take the next word, which may be a scene. If the
         # next word is not a number, the default is written after the flag.
         optional: dict[str, Any] = {
@@ -115,24 +115,24 @@ class Parser(argparse.ArgumentParser):
             for name in action.option_strings
             if action.nargs == "?" and callable(action.type)
         }
-        for i, word in enumerate(given):
+        for i, word in enumerate(arguments):
             if word in optional:
                 try:
-                    optional[word].type(given[i + 1])
+                    optional[word].type(arguments[i + 1])
                 except (IndexError, ValueError, argparse.ArgumentTypeError):
-                    given[i] = f"{word}={optional[word].const}"
-        found, unknown = super().parse_known_args(given, namespace)
+                    arguments[i] = f"{word}={optional[word].const}"
+        parsed, unknown = super().parse_known_args(arguments, namespace)
         if unknown:
             self.refuse(unknown)
         for action in self.actions:
-            value = getattr(found, action.dest, None)
+            value = getattr(parsed, action.dest, None)
             words = value if isinstance(value, list) else [value]
             # An unset variable of a script gives an empty word.  As a path, it would mean the
             # current folder.
             is_empty = any(isinstance(word, str) and not word.strip() for word in words)
             if action.metavar != "TEXT" and value != action.default and is_empty:
                 self.error(f"{'/'.join(action.option_strings) or action.metavar} is empty")
-        return found, []
+        return parsed, []
 
     def refuse(self, unknown: Sequence[str]) -> NoReturn:
         """End the program with the unknown flags or words, and the nearest of the known flags."""
@@ -140,8 +140,10 @@ class Parser(argparse.ArgumentParser):
         hint = " List all files together, before or after the options."
         if flags:
             known = [name for action in self.actions for name in action.option_strings]
-            meant = _OTHER_NAMES.get(flags[0])
-            hint = f" Did you mean {meant}?" if meant in known else did_you_mean(flags[0], known)
+            our_name = _OTHER_NAMES.get(flags[0])
+            hint = (
+                f" Did you mean {our_name}?" if our_name in known else did_you_mean(flags[0], known)
+            )
         self.error(f"unrecognized arguments: {' '.join(flags or unknown)}.{hint}")
 
     def error(self, message: str) -> NoReturn:
@@ -214,8 +216,8 @@ def open_client(options: ClusterOptions, useful_workers: int, progress: Progress
 
     from daskclust.core.engine import await_workers, on_notice
 
-    # Messages about workers that end do not help at this terminal.  Errors of tasks and of the
-    # connection are raised here.  After Ctrl-C, asyncio would print all unfinished tasks.
+    # Messages about workers that end do not help the user: errors of tasks and of the connection
+    # are raised here.  After Ctrl-C, asyncio would print all unfinished tasks.
     for name in ("asyncio", *logging.root.manager.loggerDict):
         # Each logger of distributed sets its level itself.
         if name.split(".")[0] in ("asyncio", "distributed"):

@@ -50,7 +50,7 @@ _INSTEAD = {
 }
 #: Commands whose words before the flags are paths of files or stores.
 _TAKE_PATHS = ("fit", "predict", "explain", "compare", "inspect", "suggest", "label")
-#: Endings of tables; others are found out by what is in the file.
+#: Suffixes of tables. Other tables are recognized by their content.
 _TABLES = (".parquet", ".csv")
 
 
@@ -60,9 +60,9 @@ def missing_need(command: str, flags: Collection[str]) -> str | None:
     >>> missing_need("fit", ["--baseline", "--labels"])
     '--baseline requires held-out labels; use --hold-out 0.3'
     """
-    for of, flag, needed, why in _NEEDS:
-        if of == command and flag in flags and not set(needed).intersection(flags):
-            return f"{flag} {why}"
+    for needing, flag, needed, requirement in _NEEDS:
+        if needing == command and flag in flags and not set(needed).intersection(flags):
+            return f"{flag} {requirement}"
     return None
 
 
@@ -73,7 +73,7 @@ def not_of_tables(path: str, name: str) -> str:
 
 
 def missing_file(arguments: Sequence[str]) -> str | None:
-    """Return the first path of a command line that does not exist, None if that is not certain.
+    """Return the first path of a command line that certainly does not exist, or None.
 
     URLs, names for GDAL, and arrays inside stores and archives are looked up when they are opened.
 
@@ -89,8 +89,13 @@ def missing_file(arguments: Sequence[str]) -> str | None:
         if word.startswith("-"):
             break
         path = PurePath(os.path.expanduser(word))
-        inside = any(parent.suffix and os.path.exists(parent) for parent in path.parents)
-        if word.strip() and not {":", "*"} & set(word) and not inside and not os.path.exists(path):
+        is_in_store = any(parent.suffix and os.path.exists(parent) for parent in path.parents)
+        if (
+            word.strip()
+            and not {":", "*"} & set(word)
+            and not is_in_store
+            and not os.path.exists(path)
+        ):
             return word
     return None
 
@@ -106,7 +111,7 @@ def contradiction(arguments: Sequence[str]) -> str | None:
     command, *words = arguments
     flags = [word.partition("=")[0] for word in words if word.startswith("--")]
     if {"--config", "--help"}.intersection(flags) or "-h" in words:
-        return None  # a file may say more
+        return None  # the file may contain the missing options
     if command in ("fit", "predict") and words and PurePath(words[0]).suffix in _TABLES:
         for name in OF_PIXELS:
             if f"--{name.replace('_', '-')}" in flags:

@@ -29,7 +29,7 @@ class _Folder(Output):
 
     def written(self) -> Written | None:
         try:
-            json.loads((Path(self.place) / REPORT).read_text())["command"]
+            json.loads((Path(self.location) / REPORT).read_text())["command"]
         except (OSError, ValueError, KeyError, TypeError):
             return None
         return Written(self.kind, members=(SCENE, LABELS, PICTURE, REPORT))
@@ -42,9 +42,9 @@ def _run(options: argparse.Namespace) -> int:
 def demo(options: DemoRequest) -> dict[str, Any]:
     """Run the demo, and return its report."""
     output = _Folder(Path(options.output).resolve(), "demo", overwrite=options.overwrite)
-    with lock_outputs([output.place]), output.new() as folder:
+    with lock_outputs([output.location]), output.new() as folder:
         folder.mkdir()
-        report = {"command": "demo", "output": str(output.place), **_compute(options, folder)}
+        report = {"command": "demo", "output": str(output.location), **_compute(options, folder)}
         (folder / REPORT).write_text(json_text(report, indent=2) + "\n")
     return report
 
@@ -58,23 +58,23 @@ def _compute(options: DemoRequest, folder: Path) -> dict[str, Any]:
         progress.say(f"Cluster: {n_workers} workers, dashboard {client.dashboard_link}")
         with progress.task("Scene"):
             # A fifth of the bands separate classes; the others have ten times their noise.
-            how: dict[str, Any] = {**_SCENE, "shape": (rows, columns), "n_bands": bands}
-            how |= {"n_informative": bands // 5, "random_state": seed}
-            scene: Any = make_hyperspectral_cube(folder / SCENE, **how)
+            scene_options: dict[str, Any] = {**_SCENE, "shape": (rows, columns), "n_bands": bands}
+            scene_options |= {"n_informative": bands // 5, "random_state": seed}
+            scene: Any = make_hyperspectral_cube(folder / SCENE, **scene_options)
             truth, labeled = scene["truth"][...], np.full((rows, columns), -1)
             for label in range(_N_CLASSES):
                 pixels = np.random.default_rng(seed).permutation(np.flatnonzero(truth == label))
                 labeled.flat[pixels[:_LABELS_PER_CLASS]] = label
             cube = daskclust.open_cube(scene, variable="cube")
-        bound, judged = max(1.0, 0.35 * np.sqrt(bands)), (truth >= 0) & (labeled < 0)
+        bound, is_test = max(1.0, 0.35 * np.sqrt(bands)), (truth >= 0) & (labeled < 0)
         sparse = daskclust.PCSKMeans(_N_CLASSES, sparsity=bound, random_state=seed)
-        plain, maps, results = daskclust.KMeans(_N_CLASSES, random_state=seed), {}, {}
-        for model, known in ((sparse, cube.rows_of(labeled, unlabeled=-1)), (plain, None)):
-            name, began = type(model).__name__, time.perf_counter()
+        baseline, maps, results = daskclust.KMeans(_N_CLASSES, random_state=seed), {}, {}
+        for model, training in ((sparse, cube.rows_of(labeled, unlabeled=-1)), (baseline, None)):
+            name, start = type(model).__name__, time.perf_counter()
             with progress.task(name), daskclust.on_iteration(progress.iteration):
-                maps[name] = cube.to_map(model.fit(cube, known).labels_).compute()
-            results[name] = agreement_scores(truth[judged], maps[name][judged])
-            results[name]["seconds"] = time.perf_counter() - began
+                maps[name] = cube.to_map(model.fit(cube, training).labels_).compute()
+            results[name] = agreement_scores(truth[is_test], maps[name][is_test])
+            results[name]["seconds"] = time.perf_counter() - start
         cube.write_labels(sparse.labels_, folder / LABELS, n_clusters=_N_CLASSES)
     try:
         _draw(folder / PICTURE, scene, maps, sparse.feature_weights_)

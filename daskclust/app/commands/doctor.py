@@ -28,14 +28,14 @@ from daskclust.exceptions import StoreError
 _NEEDED, _READERS = "numpy numba scipy scikit-learn zarr", "fsspec h5py pandas pyarrow rasterio"
 #: Packages whose objects travel between machines, or that read files there.
 PACKAGES = f"daskclust {_NEEDED} {_READERS} s3fs xarray".split()
-#: Bytes per thread below which Python and the compiled kernels leave little for data.
-_LITTLE = 700 * 2**20
+#: Minimum bytes per thread. With less, Python and the compiled kernels leave little for data.
+_MIN_THREAD_BYTES = 700 * 2**20
 
 Workers = Mapping[str, Mapping[str, Any]]
 
 
 def describe_machine() -> dict[str, Any]:
-    """Describe the machine of this process, and what it may use of it."""
+    """Describe the machine of this process, and its limit of memory."""
     groups = Path("/proc/self/cgroup")  # processes with the same groups share a limit of memory
     return {
         "host": platform.node(),
@@ -61,12 +61,12 @@ def reason_not_readable(array: Any) -> str | None:
 
 def reason_not_writable(token: str) -> str | None:
     """Return why this process cannot write next to a file of the client, or None."""
-    folder, mine = redact(token.rpartition("/")[0]), f"{token}.{uuid.uuid4().hex[:8]}"
+    folder, file = redact(token.rpartition("/")[0]), f"{token}.{uuid.uuid4().hex[:8]}"
     try:
         if read_start(token, 1) is None:
             return f"it does not see {folder!r} as the client does"
-        write_whole(mine, b"daskclust", check=lambda: None)
-        remove(mine)
+        write_whole(file, b"daskclust", check=lambda: None)
+        remove(file)
     except Exception as error:  # libraries of object stores have errors of their own
         return f"it cannot write to {folder!r}: {' '.join(redact(error).split())}"
     return None
@@ -86,9 +86,9 @@ def check_memory(workers: Workers) -> list[str]:
     """Return hosts and control groups that allow less memory than the limits of their workers."""
     problems: dict[str, str] = {}
     for key, allowed_by in (("group", "memory_allowed"), ("host", "memory")):
-        for here in _by(workers, key):
-            host, allowed = here[0]["host"], min(worker[allowed_by] for worker in here)
-            limits = sum(worker["memory_limit"] or 0 for worker in here)
+        for members in _by(workers, key):
+            host, allowed = members[0]["host"], min(worker[allowed_by] for worker in members)
+            limits = sum(worker["memory_limit"] or 0 for worker in members)
             if limits > allowed:
                 problems.setdefault(
                     host,
@@ -105,13 +105,17 @@ def check_threads(workers: Workers) -> Iterator[str]:
         limit, threads = worker["memory_limit"], max(1, worker["threads"])
         if not limit:
             yield f"Worker {address} has no memory limit: start it with --memory-limit."
-        elif limit / threads < _LITTLE:
+        elif limit / threads < _MIN_THREAD_BYTES:
             yield (
                 f"Worker {address} has {format_bytes(limit)} for {threads} threads: give it at "
-                f"least {format_bytes(_LITTLE)} per thread, or fewer threads."
+                f"least {format_bytes(_MIN_THREAD_BYTES)} per thread, or fewer threads."
             )
-    for here in _by(workers, "host"):
-        threads, host, cores = sum(w["threads"] for w in here), here[0]["host"], here[0]["cores"]
+    for members in _by(workers, "host"):
+        threads, host, cores = (
+            sum(w["threads"] for w in members),
+            members[0]["host"],
+            members[0]["cores"],
+        )
         if threads > cores:
             yield f"Host {host} runs {threads} worker threads on {cores} cores."
 
@@ -134,7 +138,7 @@ def ask(client: Any, function: Any) -> tuple[dict[str, Any], list[str]]:
 
 
 def examine(client: Any) -> tuple[dict[str, dict[str, Any]], list[str]]:
-    """Return facts about the workers of a cluster by address, and what would spoil a fit."""
+    """Return facts about the workers of a cluster by address, and problems of a fit."""
     answers, failed = ask(client, describe_machine)
     workers = {
         address: {**answers[address], "threads": w["nthreads"], "memory_limit": w["memory_limit"]}
@@ -147,7 +151,10 @@ def examine(client: Any) -> tuple[dict[str, dict[str, Any]], list[str]]:
 def check_access(client: Any, reason: Any) -> list[str]:
     """Return why workers have no access; `reason` is called on each worker."""
     answers, failed = ask(client, reason)
-    return [*failed, *(f"Worker {address}: {why}" for address, why in answers.items() if why)]
+    return [
+        *failed,
+        *(f"Worker {address}: {answer}" for address, answer in answers.items() if answer),
+    ]
 
 
 def check_output(client: Any, output: str) -> list[str]:
@@ -167,8 +174,8 @@ def check_output(client: Any, output: str) -> list[str]:
 def _run(options: argparse.Namespace) -> int:
     if options.compile:
         return console.print_results(options, _compiling.compile_all(), _compiling.as_text)
-    found = doctor(DoctorRequest.of(options))
-    return console.print_results(options, found, _as_text) or int(bool(found["problems"]))
+    results = doctor(DoctorRequest.of(options))
+    return console.print_results(options, results, _as_text) or int(bool(results["problems"]))
 
 
 def doctor(options: DoctorRequest) -> dict[str, Any]:
@@ -188,11 +195,11 @@ def doctor(options: DoctorRequest) -> dict[str, Any]:
     return {"client": {"versions": versions}, "workers": workers, "problems": problems}
 
 
-def _as_text(found: Mapping[str, Any]) -> list[str]:
-    workers, packages = found["workers"].values(), found["client"]["versions"].items()
+def _as_text(results: Mapping[str, Any]) -> list[str]:
+    workers, packages = results["workers"].values(), results["client"]["versions"].items()
     memory = format_bytes(sum(worker["memory_limit"] or 0 for worker in workers))
     versions = [f"{name} {version or 'missing'}" for name, version in packages]
     threads = sum(worker["threads"] for worker in workers)
     cluster = f"Cluster   {len(workers)} workers, {threads} threads, {memory}"
-    problems = [f"Problem   {problem}" for problem in found["problems"]]
+    problems = [f"Problem   {problem}" for problem in results["problems"]]
     return [f"Versions  {', '.join(versions)}", cluster, *(problems or ["No problems found."])]

@@ -31,14 +31,14 @@ _KINDS = (".html", ".csv", ".json")
 
 def _run(options: argparse.Namespace) -> int:
     began = time.perf_counter()
-    found, rules = explain(ExplainRequest.of(options))
+    profiles, rules = explain(ExplainRequest.of(options))
 
     def as_text(_: Any) -> list[str]:
         outputs = {} if options.output is None else {"output": redact(options.output)}
         seconds = time.perf_counter() - began
-        return _as_text(found, rules) + ending({"seconds": seconds, "outputs": outputs})
+        return _as_text(profiles, rules) + ending({"seconds": seconds, "outputs": outputs})
 
-    return print_results(options, _as_json(found, rules), as_text)
+    return print_results(options, _as_json(profiles, rules), as_text)
 
 
 def explain(options: ExplainRequest) -> tuple[Any, Any]:
@@ -67,14 +67,14 @@ def explain(options: ExplainRequest) -> tuple[Any, Any]:
     ):
         with progress.task("Profiles and rules"):
             if columns is None:
-                found, told = explained(model, cube)
+                profiles, rules = explained(model, cube)
             else:
-                # On a page, only nearest rows describe vectors.  Tables may contain all numbers.
-                whole = not str(options.output).lower().endswith(".html")
-                found, told = explained_table(model, table, options, of_vectors=whole)
+                # A page describes vectors by the nearest rows only, a table by all numbers.
+                with_values = not str(options.output).lower().endswith(".html")
+                profiles, rules = explained_table(model, table, options, of_vectors=with_values)
         if options.output is not None:
-            _write(options, type(model).__name__, found, told)
-    return found, told
+            _write(options, type(model).__name__, profiles, rules)
+    return profiles, rules
 
 
 def _check_output(options: ExplainRequest) -> None:
@@ -91,106 +91,110 @@ def _check_output(options: ExplainRequest) -> None:
             "A page requires matplotlib, which is not installed. Use: pip install 'daskclust[plot]'"
         )
     inputs = {"MODEL": options.model, **paths_of(options.cube)}
-    # Of no job: an earlier one is replaced with --overwrite alone.
+    # The file records no job, so only --overwrite replaces an earlier file.
     check_outputs(options, inputs, "none", {"--output": _Explanation(options.output)})
 
 
 class _Explanation(Report):
-    """A page, or a table, in which nothing says who has written it."""
+    """A page, or a table that does not record which program wrote it."""
 
     def problem(self) -> str | None:
-        return super().problem() if self.place.lower().endswith(".html") else None
+        return super().problem() if self.location.lower().endswith(".html") else None
 
 
-def _write(options: ExplainRequest, kind: str, found: Any, told: Any) -> None:
+def _write(options: ExplainRequest, kind: str, profiles: Any, rules: Any) -> None:
     suffix = Path(str(options.output)).suffix.lower()
     if suffix == ".html":
         from daskclust.app.report.sections import explained_page
 
-        text = explained_page(f"Clusters of {kind}", found, told)
+        text = explained_page(f"Clusters of {kind}", profiles, rules)
     elif suffix == ".csv":
-        text = found.to_frame().to_csv()
+        text = profiles.to_frame().to_csv()
     else:
-        text = json_text(_as_json(found, told), indent=2)
+        text = json_text(_as_json(profiles, rules), indent=2)
     _Explanation(options.output, overwrite=options.overwrite).write(text)
 
 
-def _as_json(found: Any, told: Any) -> dict[str, Any]:
+def _as_json(described: Any, rules_found: Any) -> dict[str, Any]:
     clusters = []
-    features = [{}] * len(found.names) if found.are_vectors else _features_of(found)
+    features = [{}] * len(described.names) if described.are_vectors else _features_of(described)
     cells = (
         None
-        if found.nearest_cells is None
-        else json.loads(found.nearest_cells.to_json(orient="records"))
+        if described.nearest_cells is None
+        else json.loads(described.nearest_cells.to_json(orient="records"))
     )
-    for at, name in enumerate(found.names):
-        near = found.nearest_rows[at]
+    for i, name in enumerate(described.names):
+        nearest = described.nearest_rows[i]
         clusters.append(
             {
-                "label": int(found.labels[at]),
+                "label": int(described.labels[i]),
                 "name": name,
-                "class": found.classes[at],
-                "size": float(found.sizes[at]),
-                "share": float(found.shares[at]),
-                **features[at],
-                "nearest_rows": near[near >= 0].tolist(),
+                "class": described.classes[i],
+                "size": float(described.sizes[i]),
+                "share": float(described.shares[i]),
+                **features[i],
+                "nearest_rows": nearest[nearest >= 0].tolist(),
             }
         )
         if cells is not None:
             clusters[-1]["nearest_cells"], cells = (
-                cells[: (near >= 0).sum()],
-                cells[(near >= 0).sum() :],
+                cells[: (nearest >= 0).sum()],
+                cells[(nearest >= 0).sum() :],
             )
-        if found.pixels is not None:
-            clusters[-1]["nearest_pixels"] = found.pixels[at][near >= 0].tolist()
+        if described.pixels is not None:
+            clusters[-1]["nearest_pixels"] = described.pixels[i][nearest >= 0].tolist()
     out: dict[str, Any] = {"command": "explain", "clusters": clusters}
-    if isinstance(told, str):
-        return out | {"rules_left_out": told}
+    if isinstance(rules_found, str):
+        return out | {"rules_left_out": rules_found}
     rules = [
         {
-            "cluster": each.cluster,
-            "rule": str(each),
-            # Without the rounding of the text.
-            "intervals": [interval._asdict() for interval in each.intervals],
-            "rows": each.rows,
-            "precision": each.precision,
+            "cluster": rule.cluster,
+            "rule": str(rule),
+            # Unlike the text, the intervals are not rounded.
+            "intervals": [interval._asdict() for interval in rule.intervals],
+            "rows": rule.rows,
+            "precision": rule.precision,
         }
-        for each in told.rules
+        for rule in rules_found.rules
     ]
     keys = ("cluster", "mostly_follows", "share")
-    absent = [dict(zip(keys, found, strict=True)) for found in told.without_rule]
-    return out | {"fidelity": told.fidelity, "rules": rules, "without_rule": absent}
+    absent = [dict(zip(keys, described, strict=True)) for described in rules_found.without_rule]
+    return out | {"fidelity": rules_found.fidelity, "rules": rules, "without_rule": absent}
 
 
-def _features_of(found: Any) -> list[dict[str, Any]]:
-    """Return what sets each cluster apart, and its features in numbers."""
-    frame, p = found.to_frame(), len(found.features)
-    told = []
-    for at, label in enumerate(found.labels.tolist()):
-        part = frame.iloc[at * p : (at + 1) * p]
-        lines = part.reset_index(level="cluster", drop=True).drop(columns=["size", "share"])
+def _features_of(profiles: Any) -> list[dict[str, Any]]:
+    """Return the distinguishing features of each cluster, as text and in numbers."""
+    frame, p = profiles.to_frame(), len(profiles.features)
+    descriptions = []
+    for i, label in enumerate(profiles.labels.tolist()):
+        block = frame.iloc[i * p : (i + 1) * p]
+        lines = block.reset_index(level="cluster", drop=True).drop(columns=["size", "share"])
         values = {
             # JSON has no NaN and no infinity.
             key: {name: float(v) if np.isfinite(v) else None for name, v in line.items()}
             for key, line in lines.to_dict(orient="index").items()
         }
-        told.append({"what": found.describe(label), "features": values})
-    return told
+        descriptions.append({"what": profiles.describe(label), "features": values})
+    return descriptions
 
 
-def _as_text(found: Any, told: Any) -> list[str]:
-    width = max(7, *(len(name) for name in found.names))
-    things = "rows" if found.pixels is None else "pixels"
-    what = "nearest row" if found.are_vectors else "distinguishing features"
+def _as_text(profiles: Any, rules: Any) -> list[str]:
+    width = max(7, *(len(name) for name in profiles.names))
+    things = "rows" if profiles.pixels is None else "pixels"
+    what = "nearest row" if profiles.are_vectors else "distinguishing features"
     lines = [f"{'cluster':<{width}}  {things:>10}  {'share':>6}  {what}"]
-    for at, name in enumerate(found.names):
-        text = found.spot(at, 0) if found.are_vectors else found.describe(int(found.labels[at]))
-        lines.append(
-            f"{name:<{width}}  {found.sizes[at]:>10,.0f}  {found.shares[at]:>6.1%}  {text}"
+    for i, name in enumerate(profiles.names):
+        text = (
+            profiles.spot(i, 0)
+            if profiles.are_vectors
+            else profiles.describe(int(profiles.labels[i]))
         )
-    lines += ["", f"Advice    {found.advice}"] if found.advice else []
-    if found.values_are not in (None, "value"):
-        lines += ["", f"Values    {found.values_are}"]
-    if found.told_apart:
-        lines += ["", f"Classes   {found.told_apart}"]
-    return [*lines, "", "Rules     " + str(told).replace("\n", "\n          "), ""]
+        lines.append(
+            f"{name:<{width}}  {profiles.sizes[i]:>10,.0f}  {profiles.shares[i]:>6.1%}  {text}"
+        )
+    lines += ["", f"Advice    {profiles.advice}"] if profiles.advice else []
+    if profiles.values_are not in (None, "value"):
+        lines += ["", f"Values    {profiles.values_are}"]
+    if profiles.told_apart:
+        lines += ["", f"Classes   {profiles.told_apart}"]
+    return [*lines, "", "Rules     " + str(rules).replace("\n", "\n          "), ""]

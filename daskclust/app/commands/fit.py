@@ -76,7 +76,7 @@ def fit(options: FitRequest) -> dict[str, Any]:
     plan = only_plan(options, "fit", job.plan)
     if plan is not None:
         return plan
-    if not job.places and options.hold_out is None:
+    if not job.output_paths and options.hold_out is None:
         raise UsageError(
             "at least one output is required: --output for the label map, --model, --report, "
             "--uncertainty or --score. --dry-run only plans"
@@ -87,9 +87,9 @@ def fit(options: FitRequest) -> dict[str, Any]:
 @dataclass(frozen=True)
 class CubeJob(Job):
     cube: Any
-    #: Opened ``labels`` and ``truth``, as far as they were given.
+    #: Opened label maps ``labels`` and ``truth``, if given.
     maps: dict[str, Any]
-    #: Colors by name of the class, in the place of those of the labels.
+    #: Colors by class name, which replace the colors of the labels.
     colors: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -114,17 +114,17 @@ class CubeJob(Job):
         return _cubes.count_pixels(self.cube, progress.task)
 
     def labels(self) -> Any:
-        given = self.maps.get("labels")
-        if given is None:
+        label_map = self.maps.get("labels")
+        if label_map is None:
             return None
-        rows, labels = self.cube.rows_of(given, unlabeled=self.options.unlabeled)
+        rows, labels = self.cube.rows_of(label_map, unlabeled=self.options.unlabeled)
         if not len(rows):
             raise ValueError(
                 "--labels must give a class to at least one pixel with data, got none: all its "
                 "values are --unlabeled or nodata or on masked pixels, or its polygons cover no "
                 "center of a pixel."
             )
-        if self.options.output is not None and not given.by_name:
+        if self.options.output is not None and not label_map.by_name:
             check_codes(np.unique(labels).tolist())
         return rows, labels
 
@@ -135,37 +135,39 @@ class CubeJob(Job):
         return {"pixels": pixels, **(bands if self.fits else {})}
 
     def name(self, model: Any) -> None:
-        given = self.maps.get("labels")
-        if given is not None and not given.by_name and clusters_are_classes(model):
-            name_classes(model, given.meanings, given.colors)
+        label_map = self.maps.get("labels")
+        if label_map is not None and not label_map.by_name and clusters_are_classes(model):
+            name_classes(model, label_map.meanings, label_map.colors)
         if self.colors:
-            known = legend_of(model).by_code.items()
-            colors = {c: self.colors.get(name) or self.colors.get(str(c)) for c, name in known}
+            named_codes = legend_of(model).by_code.items()
+            colors = {
+                c: self.colors.get(name) or self.colors.get(str(c)) for c, name in named_codes
+            }
             name_classes(model, None, {code: color for code, color in colors.items() if color})
 
-    def write(self, model: Any, labels: Any, found: dict[str, Any], progress: Progress) -> None:
+    def write(self, model: Any, labels: Any, results: dict[str, Any], progress: Progress) -> None:
         options, cube, legend = self.options, self.cube, legend_of(model)
-        # By which maps of one model are known to be such: the same job may fit other data.
-        attributes = self.save(model, found, progress, model_mark=fingerprint(model))
+        # The fingerprint identifies the maps of one model: the same job may fit other data.
+        attributes = self.save(model, results, progress, model_mark=fingerprint(model))
         values: dict[str, Any] = {}
         if options.uncertainty is not None:
             values["uncertainty"] = _outputs.margins(model, cube)
         if options.score is not None:
             values["score"] = model.score_samples(cube)
         is_smoothed = bool(options.smooth or options.min_pixels)
-        described = options.report is not None or bool(self.maps)
+        has_summary = options.report is not None or bool(self.maps)
         if is_smoothed:
             values["unsmoothed"] = legend.encode(labels)
             values["output"] = self._smoothed(model, labels, legend)
         else:
             values["output"] = legend.encode(labels)
-        if is_smoothed or (options.output is None and described):
-            # Their blocks are used several times.
+        if is_smoothed or (options.output is None and has_summary):
+            # Several steps use the blocks of the labels.
             with progress.task("Labels"):
-                kept = keep_on_workers("the labels", *values.values())
-            values = dict(zip(values, kept, strict=True))
+                persisted = keep_on_workers("the labels", *values.values())
+            values = dict(zip(values, persisted, strict=True))
         maps = self._written(model, values, legend, attributes, progress)
-        if options.output is None and not described:
+        if options.output is None and not has_summary:
             return
         image = maps.get("output", cube.to_map(values["output"]))
         with progress.task("Summary"):
@@ -182,11 +184,11 @@ class CubeJob(Job):
             )
             if is_smoothed:
                 before = cube.to_map(values["unsmoothed"])
-                counted = pixels_and_areas(before, legend.codes, cube)
-                summary = replace(summary, before=counted)
+                pixels_before = pixels_and_areas(before, legend.codes, cube)
+                summary = replace(summary, before=pixels_before)
             pixels, areas = summary.before or (None, None)
             _outputs.add_classes(
-                found,
+                results,
                 legend,
                 summary.sizes,
                 "pixels",
@@ -194,10 +196,10 @@ class CubeJob(Job):
                 pixels_before_smoothing=None if pixels is None else pixels.tolist(),
                 square_meters_before_smoothing=areas,
             )
-            _outputs.add_agreements(found, known, image, cube.blocks, legend, model)
+            _outputs.add_agreements(results, known, image, cube.blocks, legend, model)
         if options.report is not None:
             labels = cube.values_of_rows(image) if "output" in maps else values["output"]
-            self._write_report(model, labels, found, legend, summary, progress)
+            self._write_report(model, labels, results, legend, summary, progress)
 
     def _written(
         self,
@@ -220,15 +222,15 @@ class CubeJob(Job):
                 compute=False,
             )
         score = (type(model).score_samples.__doc__ or "") if options.score is not None else ""
-        about = {"uncertainty": ("margin", _outputs.margin_kind(model))}
-        about["score"] = "score", score.partition("\n")[0]
-        for name, (called, meaning) in about.items():
+        descriptions = {"uncertainty": ("margin", _outputs.margin_kind(model))}
+        descriptions["score"] = "score", score.partition("\n")[0]
+        for name, (short_name, meaning) in descriptions.items():
             if name in values:
                 writers[name] = cube.write_map(
                     values[name],
                     getattr(options, name),
                     overwrite=self.replace[f"--{name}"],
-                    attributes={**attributes, "long_name": called, "description": meaning},
+                    attributes={**attributes, "long_name": short_name, "description": meaning},
                     compute=False,
                 )
         if not writers:
@@ -239,7 +241,7 @@ class CubeJob(Job):
         return {k: self._image(written[k], name) for k, name in names.items() if k in written}
 
     def _image(self, written: Any, name: str) -> Any:
-        """Return a map that was just written as a lazy image; of labels -1 for none."""
+        """Return a map that was just written as a lazy image; missing labels are -1."""
         if not isinstance(written, Path):
             return as_dask(written[name])
         opened = self.cube.open_image("the map written", written)
@@ -251,7 +253,7 @@ class CubeJob(Job):
     def _smoothed(self, model: Any, labels: Any, legend: Legend) -> Any:
         """Return the lazy values of the map, smoothed if requested.
 
-        Posteriors are those of the model's own classes, regions those of the map.
+        Smoothing uses the probabilities of the model's classes, and regions the values of the map.
         """
         strength, least = self.options.smooth, self.options.min_pixels
         if strength:
@@ -263,7 +265,7 @@ class CubeJob(Job):
         self,
         model: Any,
         labels: Any,
-        found: dict[str, Any],
+        results: dict[str, Any],
         legend: Legend,
         summary: MapSummary,
         progress: Progress,
@@ -281,13 +283,13 @@ class CubeJob(Job):
                 model=model,
                 legend=legend,
                 title=self.title_of(model),
-                configuration=found["configuration"],
+                configuration=results["configuration"],
                 summary=summary,
                 uncertainty_is=_outputs.margin_kind(model),
-                agreement=_outputs.agreements_in(found),
+                agreement=_outputs.agreements_in(results),
                 profiles=replace(profiles, names=names),
-                held_out=found.get("held_out"),
-                not_compared=found.get("not_compared"),
+                held_out=results.get("held_out"),
+                not_compared=results.get("not_compared"),
                 predicted=not self.fits,
                 overwrite=self.replace["--report"],
                 job=self.mark,
@@ -301,7 +303,7 @@ def open_cube_job(options: Any, model: Any, *, fits: bool) -> CubeJob:
     _outputs.check_margin(options, model)
     _outputs.check_smoothing(options, model)
     params = model.get_params(deep=False)
-    named = ("labels", "truth") if fits else ("truth",)
+    map_names = ("labels", "truth") if fits else ("truth",)
     mark = job_mark(options, params, None if fits else options.model)
     read = ("must_link", "cannot_link", "checkpoint", "colors") if fits else ("model",)
     may_replace = _outputs.check_outputs(options, _cubes.inputs_of(options, *read), mark)
@@ -316,8 +318,8 @@ def open_cube_job(options: Any, model: Any, *, fits: bool) -> CubeJob:
             line_weights(cube.pixel_grid)  # Raises an error now, not after the start of workers.
         n_pixels = cube.shape[0] * cube.shape[1]
         for kind in ("must_link", "cannot_link"):
-            ends = pairs.get(kind, np.zeros(1, int))
-            low, high = ends.min(), ends.max()
+            numbers = pairs.get(kind, np.zeros(1, int))
+            low, high = numbers.min(), numbers.max()
             if low < 0 or high >= n_pixels:  # masked pixels are not known yet
                 raise ValueError(
                     f"--{kind.replace('_', '-')} must contain row numbers from 0 to "
@@ -335,7 +337,7 @@ def open_cube_job(options: Any, model: Any, *, fits: bool) -> CubeJob:
             )
     maps = {
         name: _cubes.open_labels(cube, options, name)
-        for name in named
+        for name in map_names
         if getattr(options, name) is not None
     }
     constrained = fits and _estimators.takes_labels(model) and bool(pairs or "labels" in maps)
@@ -345,13 +347,13 @@ def open_cube_job(options: Any, model: Any, *, fits: bool) -> CubeJob:
 
 def pairs_of(options: FitRequest, model: Any) -> dict[str, Any]:
     """Read pairs of rows."""
-    known = inspect.signature(model.fit).parameters
-    found: dict[str, Any] = {}
+    accepted = inspect.signature(model.fit).parameters
+    arguments: dict[str, Any] = {}
     for kind in ("must_link", "cannot_link"):
         path, flag = getattr(options, kind), f"--{kind.replace('_', '-')}"
         if path is None:
             continue
-        if kind not in known:
+        if kind not in accepted:
             raise UsageError(f"{type(model).__name__} does not support pairs: omit {flag}")
         try:
             if path.endswith(".npy"):
@@ -364,7 +366,7 @@ def pairs_of(options: FitRequest, model: Any) -> dict[str, Any]:
             raise FileNotFoundError(
                 f"{flag}: the file {path!r} does not exist; give the path of an existing file."
             ) from error
-        except Exception as error:  # NumPy's header is Python, and so are the errors about it
+        except Exception as error:  # the header of a .npy file is code, which can raise any error
             raise ValueError(
                 f"{flag} {path!r} cannot be read as pairs of row numbers: {str(error).rstrip('.')}."
             ) from error
@@ -374,5 +376,5 @@ def pairs_of(options: FitRequest, model: Any) -> dict[str, Any]:
                 f"{flag} {path!r} must contain integers of shape (m, 2) and at least one pair, got "
                 f"{pairs.dtype} of shape {pairs.shape}. Write the numbers of two rows per line."
             )
-        found[kind] = pairs
-    return found
+        arguments[kind] = pairs
+    return arguments

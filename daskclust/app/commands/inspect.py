@@ -39,9 +39,9 @@ _LISTED = 20
 
 
 def _run(options: argparse.Namespace) -> int:
-    found = inspect(InspectRequest.of(options))
+    facts = inspect(InspectRequest.of(options))
     as_text = {"table": table_as_text, "vector file": _features_as_text}
-    return print_results(options, found, as_text.get(found["kind"], _as_text))
+    return print_results(options, facts, as_text.get(facts["kind"], _as_text))
 
 
 def inspect(options: InspectRequest) -> dict[str, Any]:
@@ -69,15 +69,15 @@ def inspect(options: InspectRequest) -> dict[str, Any]:
     labels = array_of(node, "labels") if is_group else None
     written = GeoTiff(options.cube, LABEL_MAP).written() if is_geotiff(options.cube) else None
     if "daskclust_model" in attributes:
-        found = _model(str(options.cube), attributes)
+        facts = _model(str(options.cube), attributes)
     elif labels is not None and labels.ndim == 2 and "flag_values" in labels.attrs:
         # It looks like what `Cube.write_labels` writes.
-        found = _label_map(node, labels, attributes.get(JOB))
+        facts = _label_map(node, labels, attributes.get(JOB))
     elif written is not None and written.kind == LABEL_MAP:
-        found = _label_map(options.cube, None, written.attributes[JOB])
+        facts = _label_map(options.cube, None, written.attributes[JOB])
     else:
-        found = _cube(options)
-    return found
+        facts = _cube(options)
+    return facts
 
 
 def _model(path: str, attributes: Mapping[str, Any]) -> dict[str, Any]:
@@ -113,9 +113,9 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, bool | int | float | str | None) else str(value)
 
 
-def _label_map(place: Any, array: zarr.Array[Any] | None, job: Any) -> dict[str, Any]:
+def _label_map(source: Any, array: zarr.Array[Any] | None, job: Any) -> dict[str, Any]:
     """Describe a label map; `array` holds the labels of a Zarr store."""
-    opened = open_label_map(place)
+    opened = open_label_map(source)
     codes = sorted(opened.names)
     if array is None:
         stored: dict[str, Any] = {"chunks": [max(sizes) for sizes in opened.values.chunks]}
@@ -134,19 +134,19 @@ def _label_map(place: Any, array: zarr.Array[Any] | None, job: Any) -> dict[str,
 
 def _cube(options: InspectRequest) -> dict[str, Any]:
     cube = open_cube_of(options)
-    source, place = cube.stored, cube.georeference
+    source, position = cube.stored, cube.georeference
     array = source.array
     paths = list(paths_of(options.cube).values())
     blocks = cube.blocks.count
     read = blocks if options.full else min(blocks, options.sample)
     numbers = np.unique(np.linspace(0, blocks - 1, read).astype(np.int64)).tolist()
-    with Progress().task(f"Looking at {read} of {blocks} blocks"):
+    with Progress().task(f"Reading {read} of {blocks} blocks"):
         valid, empty = cube.survey_blocks(numbers)
         pixels = sum(cube.blocks.pixels_of(number) for number in numbers)
     axes = dict(zip(("y", "x", "band"), source.order, strict=True))
-    shape = {name: source.shape[place] for place, name in enumerate(axes)}
+    shape = {name: source.shape[position] for position, name in enumerate(axes)}
     if array is None:
-        # Pixels are rows there: blocks are what is read.
+        # Other formats are read in blocks of the cube.
         chunks = {"y": cube.chunks[0][0], "x": cube.chunks[1][0], "band": shape["band"]}
         shards = None
     else:
@@ -166,7 +166,7 @@ def _cube(options: InspectRequest) -> dict[str, Any]:
             else int(array.nbytes_stored())
         )
     named = cube.wavelengths
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "kind": "cube",
         "variable": "" if array is None else array.path,
         "format": kind_of(paths[0]) if array is None else "zarr",
@@ -191,35 +191,37 @@ def _cube(options: InspectRequest) -> dict[str, Any]:
         "share_without_data": 1 - valid / pixels,
         "share_is_exact": read == blocks,
         "mask": None if options.mask is None else redact(options.mask),
-        "georeferenced": bool(place.attributes or place.group_attributes or place.coordinates),
+        "georeferenced": bool(
+            position.attributes or position.group_attributes or position.coordinates
+        ),
         "crs": cube.pixel_grid.crs_name,
         "files": len(paths)
         if array is None
         else math.prod(-(-size // unit[name]) for name, size in shape.items()),
     }
     unit_bytes = math.prod(unit.values()) * source.values.dtype.itemsize
-    found["advice"] = advice(found, unit_bytes=unit_bytes)
-    return found
+    facts["advice"] = advice(facts, unit_bytes=unit_bytes)
+    return facts
 
 
-def advice(found: Mapping[str, Any], *, unit_bytes: int) -> list[str]:
+def advice(facts: Mapping[str, Any], *, unit_bytes: int) -> list[str]:
     """Return advice on faster reads and safer use of a cube.
 
-    `found` is the output of ``inspect --json``, `unit_bytes` the size of an uncompressed shard or
-    chunk.
+    `facts` is the output of ``inspect --json``, and `unit_bytes` the size of an uncompressed shard
+    or chunk.
     """
     out = []
-    unit = found["shards"] or found["chunks"]
-    n_bands = found["dimensions"]["band"]
+    unit = facts["shards"] or facts["chunks"]
+    n_bands = facts["dimensions"]["band"]
     if unit["band"] < n_bands:
         parts = -(-n_bands // unit["band"])
         out.append(
             f"Bands are cut into {parts} chunks, so that a block reads {parts} files: rechunk to "
             "all bands in one chunk."
         )
-    side = max(1, int((32 * 2**20 / (n_bands * np.dtype(found["dtype"]).itemsize)) ** 0.5))
+    side = max(1, int((32 * 2**20 / (n_bands * np.dtype(facts["dtype"]).itemsize)) ** 0.5))
     wanted = f"about {side} x {side} pixels with all bands"
-    if unit_bytes < _SMALL and found["blocks"] > 1:
+    if unit_bytes < _SMALL and facts["blocks"] > 1:
         out.append(
             f"Chunks hold {format_bytes(unit_bytes)}: each costs a task and a file. Rechunk to "
             f"{wanted}, or open with larger --chunks."
@@ -229,36 +231,36 @@ def advice(found: Mapping[str, Any], *, unit_bytes: int) -> list[str]:
             f"Chunks hold {format_bytes(unit_bytes)}, of which a worker needs two or three: "
             f"rechunk to {wanted}."
         )
-    if found["files"] > _MANY_FILES:
-        out.append(f"{found['files']} files: use shards, or larger chunks.")
-    if found["wavelengths"] is None:
+    if facts["files"] > _MANY_FILES:
+        out.append(f"{facts['files']} files: use shards, or larger chunks.")
+    if facts["wavelengths"] is None:
         out.append(
             "No wavelengths: add an array 'wavelength' (band) with units nm next to the cube, so "
             "that reports name the bands by it."
-            if found["format"] == "zarr"
+            if facts["format"] == "zarr"
             else "No wavelengths: reports use the band names of the file, or numbers."
         )
-    if not found["nodata"] and not found["nan_is_nodata"]:
+    if not facts["nodata"] and not facts["nan_is_nodata"]:
         out.append(
             "Integers without a nodata attribute: if some value means no data, pass --nodata or "
             "set _FillValue."
         )
-    if found["bands_without_data"]:
-        text = as_ranges(found["bands_without_data"])
+    if facts["bands_without_data"]:
+        text = as_ranges(facts["bands_without_data"])
         out.append(
             f"Bands {text} hold no data"
-            + ("" if found["share_is_exact"] else " in the blocks read")
-            + f": a fit leaves out those without any. --bad-bands {text} says so beforehand."
+            + ("" if facts["share_is_exact"] else " in the blocks read")
+            + f": a fit excludes bands without data. Use --bad-bands {text} to exclude these bands."
         )
-    if found["share_without_data"] == 1.0:
+    if facts["share_without_data"] == 1.0:
         out.append("No valid pixel was found: check --nodata, --bad-bands and --mask.")
     return out
 
 
-def _as_text(found: Mapping[str, Any]) -> list[str]:
-    if found["kind"] != "cube":
-        lines = [found["kind"].capitalize()]
-        for key, value in found.items():
+def _as_text(facts: Mapping[str, Any]) -> list[str]:
+    if facts["kind"] != "cube":
+        lines = [facts["kind"].capitalize()]
+        for key, value in facts.items():
             if key == "job" and value is not None:
                 # The complete job is in the output of --json; the text is a summary.
                 value = _job_as_text(value)
@@ -268,39 +270,44 @@ def _as_text(found: Mapping[str, Any]) -> list[str]:
                 text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
                 lines.append(f"  {key}: {text}")
         return lines
-    version, wave, out = found["zarr_format"], found["wavelengths"], found["bands_left_out"]
+    version, wave, n_excluded = (
+        facts["zarr_format"],
+        facts["wavelengths"],
+        facts["bands_left_out"],
+    )
 
     def sizes(key: str) -> str:
-        return " x ".join(f"{name} {size}" for name, size in found[key].items())
+        return " x ".join(f"{name} {size}" for name, size in facts[key].items())
 
-    kind = found["format"] if version is None else f"Zarr v{version}"
-    cube = [found["variable"] or "array", kind]
-    cube += [sizes("dimensions"), found["dtype"], format_bytes(found["bytes"])]
-    if found["bytes_stored"] is not None:
-        cube.append(f"{format_bytes(found['bytes_stored'])} stored")
-    nodata = ", ".join(f"{value:g}" for value in found["nodata"]) or "none"
+    kind = facts["format"] if version is None else f"Zarr v{version}"
+    cube = [facts["variable"] or "array", kind]
+    cube += [sizes("dimensions"), facts["dtype"], format_bytes(facts["bytes"])]
+    if facts["bytes_stored"] is not None:
+        cube.append(f"{format_bytes(facts['bytes_stored'])} stored")
+    nodata = ", ".join(f"{value:g}" for value in facts["nodata"]) or "none"
     values = [
         f"{key} {'one a band' if isinstance(value, list) else format(value, 'g')}"
-        for key, value in found["values"].items()
+        for key, value in facts["values"].items()
     ]
-    place = "coordinates without a coordinate system"
+    no_system = "coordinates without a coordinate system"
     return [
         f"Cube      {', '.join(cube)}",
         f"Chunks    {sizes('chunks')}"
-        + (f", shards {sizes('shards')}" if found["shards"] else "")
-        + f"; {counted(found['blocks'], 'block')} of "
-        f"{found['block'][0]} x {found['block'][1]} pixels",
-        f"Bands     {found['bands']}"
-        + (f" ({out} bad ones left out)" if out else "")
+        + (f", shards {sizes('shards')}" if facts["shards"] else "")
+        + f"; {counted(facts['blocks'], 'block')} of "
+        f"{facts['block'][0]} x {facts['block'][1]} pixels",
+        f"Bands     {facts['bands']}"
+        + (f" ({n_excluded} bad bands excluded)" if n_excluded else "")
         + (", no wavelengths" if wave is None else f", {wave[0]:g} to {wave[1]:g} nm"),
-        f"No data   {found['share_without_data']:.1%} of pixels"
-        + ("" if found["share_is_exact"] else " (of a sample)")
-        + (", those that --mask hides among them" if found.get("mask") else "")
+        f"No data   {facts['share_without_data']:.1%} of pixels"
+        + ("" if facts["share_is_exact"] else " (of a sample)")
+        + (", including pixels that --mask excludes" if facts.get("mask") else "")
         + f"; values {nodata}"
-        + (" and NaN" if found["nan_is_nodata"] else ""),
+        + (" and NaN" if facts["nan_is_nodata"] else ""),
         f"Values    {', '.join(values) or 'as stored'}",
-        f"Place     {found['crs'] or (place if found['georeferenced'] else 'not georeferenced')}",
-        *(f"Advice    {text}" for text in found["advice"]),
+        "Place     "
+        f"{facts['crs'] or (no_system if facts['georeferenced'] else 'not georeferenced')}",
+        *(f"Advice    {text}" for text in facts["advice"]),
     ]
 
 
@@ -315,28 +322,28 @@ def described_features(options: InspectRequest) -> dict[str, Any]:
     from daskclust.scenes.formats.features import describe_features
 
     scene = None if options.scene is None else open_cube(local_name(options.scene)).pixel_grid
-    found = describe_features(
+    facts = describe_features(
         local_name(options.cube), class_column=options.class_column, scene=scene
     )
-    found["advice"] = []
-    if found["class_column"] is None:
-        found["advice"].append(
+    facts["advice"] = []
+    if facts["class_column"] is None:
+        facts["advice"].append(
             "Several columns may contain the classes. Name the right one with --class-column."
         )
     else:
-        similar = text_of_similar(item["name"] for item in found["classes"])
-        found["advice"] += [similar] if similar else []
-        missing = found["features"] - sum(item["features"] for item in found["classes"])
+        similar = text_of_similar(item["name"] for item in facts["classes"])
+        facts["advice"] += [similar] if similar else []
+        missing = facts["features"] - sum(item["features"] for item in facts["classes"])
         if missing:
-            found["advice"].append(f"{counted(missing, 'feature')} without a class label nothing.")
-    if found["crs"] is None:
-        found["advice"].append(
+            facts["advice"].append(f"{counted(missing, 'feature')} without a class are ignored.")
+    if facts["crs"] is None:
+        facts["advice"].append(
             "No coordinate system: assign one, for example with ogr2ogr -a_srs, so that the "
             "features can be placed in a scene."
         )
-    if found["scene"] is not None and not (found["scene"]["inside"] + found["scene"]["partly"]):
-        found["advice"].append("All features are outside the scene: check both coordinate systems.")
-    return found
+    if facts["scene"] is not None and not (facts["scene"]["inside"] + facts["scene"]["partly"]):
+        facts["advice"].append("All features are outside the scene: check both coordinate systems.")
+    return facts
 
 
 def _area(square_meters: float) -> str:
@@ -344,39 +351,40 @@ def _area(square_meters: float) -> str:
     return f"{square_meters / (1e6 if is_large else 1e4):.4g} {'km2' if is_large else 'ha'}"
 
 
-def _features_as_text(found: Mapping[str, Any]) -> list[str]:
-    kinds = ", ".join(f"{count} {kind}" for kind, count in found["geometries"].items())
-    area = found["square_meters"]
+def _features_as_text(facts: Mapping[str, Any]) -> list[str]:
+    kinds = ", ".join(f"{count} {kind}" for kind, count in facts["geometries"].items())
+    area = facts["square_meters"]
     lines = [
-        f"Features  {found['features']} ({kinds})" + ("" if area is None else f", {_area(area)}"),
-        f"Place     {found['crs'] or 'no coordinate system'}"
+        f"Features  {facts['features']} ({kinds})" + ("" if area is None else f", {_area(area)}"),
+        f"Place     {facts['crs'] or 'no coordinate system'}"
         + (
             ""
-            if found["bounds"] is None
+            if facts["bounds"] is None
             else ", x {:.10g} to {:.10g}, y {:.10g} to {:.10g}".format(
-                *(found["bounds"][at] for at in (0, 2, 1, 3))
+                *(facts["bounds"][i] for i in (0, 2, 1, 3))
             )
         ),
-        f"Columns   {', '.join(found['columns']) or 'none'}",
+        f"Columns   {', '.join(facts['columns']) or 'none'}",
     ]
-    if found["classes"] is not None:
-        lines.append(f"Classes   {len(found['classes'])}, in the column {found['class_column']}")
-        width = max(len(item["name"]) for item in found["classes"])
-        for item in found["classes"]:
+    if facts["classes"] is not None:
+        lines.append(f"Classes   {len(facts['classes'])}, in the column {facts['class_column']}")
+        width = max(len(item["name"]) for item in facts["classes"])
+        for item in facts["classes"]:
             size = item["square_meters"]
             lines.append(
                 f"          {item['name']:<{width}}  {counted(item['features'], 'feature'):>14}"
                 + ("" if size is None else f"  {_area(size):>12}")
             )
-    if found["scene"] is not None:
-        inside, partly, outside = (found["scene"][key] for key in ("inside", "partly", "outside"))
+    if facts["scene"] is not None:
+        inside, partly, outside = (facts["scene"][key] for key in ("inside", "partly", "outside"))
         lines.append(f"Scene     {inside} features inside, {partly} partly, {outside} outside")
-    return lines + [f"Advice    {text}" for text in found["advice"]]
+    return lines + [f"Advice    {text}" for text in facts["advice"]]
 
 
-#: Different values that are listed of a column, and parts that are many.
-_MOST_LISTED, _MANY_PARTS = 12, 10_000
-#: Ratio of the deviations of features from which the one outweighs the other.
+#: Maximum number of distinct values that are listed for a column, and number of parts of a table
+#: above which advice is given.
+_MAX_VALUES, _MANY_PARTS = 12, 10_000
+#: Ratio of the standard deviations of two features above which advice is given.
 _UNLIKE = 30.0
 
 
@@ -388,22 +396,24 @@ def described_table(options: InspectRequest) -> dict[str, Any]:
     n_parts = table.frame.npartitions
     read = n_parts if options.full else min(n_parts, options.sample)
     chosen = np.unique(np.linspace(0, n_parts - 1, read).astype(np.int64)).tolist()
-    with Progress().task(f"Looking at {read} of {n_parts} parts"):
+    with Progress().task(f"Reading {read} of {n_parts} parts"):
         rows = sum(table.lengths)
         parts = table.frame.to_delayed(optimize_graph=False)
-        told = compute("a look at the table", *(dask.delayed(_look)(parts[i]) for i in chosen))
-    seen = sum(table.lengths[i] for i in chosen)
+        described = compute(
+            "parts of the table", *(dask.delayed(_statistics)(parts[i]) for i in chosen)
+        )
+    n_seen = sum(table.lengths[i] for i in chosen)
     columns = []
-    for at, name in enumerate(map(str, table.frame.columns)):
-        found = _merged([part[at] for part in told], seen)
+    for column, name in enumerate(map(str, table.frame.columns)):
+        statistics = _merged([columns_of_part[column] for columns_of_part in described], n_seen)
         is_feature = name in table.columns
-        dtype = str(table.frame.dtypes.iloc[at]).removesuffix("[pyarrow]")
-        columns.append({"name": name, "dtype": dtype, "is_feature": is_feature, **found})
+        dtype = str(table.frame.dtypes.iloc[column]).removesuffix("[pyarrow]")
+        columns.append({"name": name, "dtype": dtype, "is_feature": is_feature, **statistics})
     out: dict[str, Any] = {
         "kind": "table",
         "rows": rows,
         "parts": n_parts,
-        "rows_seen": seen,
+        "rows_seen": n_seen,
         "bytes_of_files": table.bytes_of_files,
         "columns": columns,
     }
@@ -411,61 +421,65 @@ def described_table(options: InspectRequest) -> dict[str, Any]:
     return out
 
 
-def _look(part: Any) -> list[dict[str, Any]]:
+def _statistics(part: Any) -> list[dict[str, Any]]:
     from pandas.api.types import is_string_dtype
 
-    found = []
+    statistics = []
     for name in part.columns:
         column = part[name]
         kind = number_type(column.dtype)
-        here = column[column.notna()]
-        if is_string_dtype(here.dtype):
+        present = column[column.notna()]
+        if is_string_dtype(present.dtype):
             # Empty text is a missing value, as in labels: CSV files have no other missing values.
-            here = here[here.astype(object).str.strip() != ""]
-        told: dict[str, Any] = {"missing": int(len(column) - len(here)), "moments": None}
+            present = present[present.astype(object).str.strip() != ""]
+        of_column: dict[str, Any] = {"missing": int(len(column) - len(present)), "moments": None}
         if kind is not None and kind.kind in "iuf":
-            values = here.to_numpy(dtype=np.float64)
+            values = present.to_numpy(dtype=np.float64)
             values = values[np.isfinite(values)]
-            told["missing"] = len(column) - len(values)
+            of_column["missing"] = len(column) - len(values)
             if len(values):
                 mean = values.mean()
-                told["moments"] = (float(len(values)), mean, ((values - mean) ** 2).sum())
-                told["bounds"] = values.min(), values.max()
+                of_column["moments"] = (float(len(values)), mean, ((values - mean) ** 2).sum())
+                of_column["bounds"] = values.min(), values.max()
                 steps = np.diff(values)
-                told["is_ordered"] = bool((steps > 0).all() and (values == values.round()).all())
+                of_column["is_ordered"] = bool(
+                    (steps > 0).all() and (values == values.round()).all()
+                )
         try:
-            distinct = here.unique()[: _MOST_LISTED + 1]
-            told["values"] = [item.item() if hasattr(item, "item") else item for item in distinct]
+            distinct = present.unique()[: _MAX_VALUES + 1]
+            of_column["values"] = [
+                item.item() if hasattr(item, "item") else item for item in distinct
+            ]
         except (TypeError, NotImplementedError):  # lists
-            told["values"] = [None] * (_MOST_LISTED + 1)
-        found.append(told)
-    return found
+            of_column["values"] = [None] * (_MAX_VALUES + 1)
+        statistics.append(of_column)
+    return statistics
 
 
 def _merged(parts: Sequence[Mapping[str, Any]], seen: int) -> dict[str, Any]:
-    values = {item: None for part in parts for item in part["values"]}
-    few = len(values) <= _MOST_LISTED and None not in values
+    values = {item: None for described in parts for item in described["values"]}
+    few = len(values) <= _MAX_VALUES and None not in values
     out: dict[str, Any] = {
-        "share_missing": sum(part["missing"] for part in parts) / max(1, seen),
+        "share_missing": sum(described["missing"] for described in parts) / max(1, seen),
         "values": sorted(map(str, values)) if few else None,
     }
-    known = [part for part in parts if part["moments"] is not None]
-    if known:
-        weights, means, squares = np.array([part["moments"] for part in known]).T
+    numeric = [described for described in parts if described["moments"] is not None]
+    if numeric:
+        weights, means, squares = np.array([described["moments"] for described in numeric]).T
         mean = float(weights @ means / weights.sum())
         spread = squares.sum() + weights @ (means - mean) ** 2
         out |= {
-            "min": float(min(part["bounds"][0] for part in known)),
-            "max": float(max(part["bounds"][1] for part in known)),
+            "min": float(min(described["bounds"][0] for described in numeric)),
+            "max": float(max(described["bounds"][1] for described in numeric)),
             "mean": mean,
             "std": float(spread / weights.sum()) ** 0.5,
-            "is_row_number": not few and all(part["is_ordered"] for part in known),
+            "is_row_number": not few and all(described["is_ordered"] for described in numeric),
         }
     return out
 
 
-def _advice(found: Mapping[str, Any]) -> list[str]:
-    features = [item for item in found["columns"] if item["is_feature"]]
+def _advice(facts: Mapping[str, Any]) -> list[str]:
+    features = [item for item in facts["columns"] if item["is_feature"]]
     out = []
     numbered = [item["name"] for item in features if item.get("is_row_number")]
     if numbered:
@@ -476,12 +490,12 @@ def _advice(found: Mapping[str, Any]) -> list[str]:
     constant = [item["name"] for item in features if item.get("std") == 0]
     if constant:
         out.append(f"{', '.join(constant)}: the same value in all rows read; leave it out.")
-    apart = {item["name"]: item["std"] for item in features if item.get("std")}
-    if len(apart) > 1:
-        wide, thin = max(apart, key=apart.__getitem__), min(apart, key=apart.__getitem__)
-        if apart[wide] > _UNLIKE * apart[thin]:
+    spreads = {item["name"]: item["std"] for item in features if item.get("std")}
+    if len(spreads) > 1:
+        wide, thin = max(spreads, key=spreads.__getitem__), min(spreads, key=spreads.__getitem__)
+        if spreads[wide] > _UNLIKE * spreads[thin]:
             out.append(
-                f"{wide} varies {apart[wide] / apart[thin]:,.0f} times as much as {thin}, and "
+                f"{wide} varies {spreads[wide] / spreads[thin]:,.0f} times as much as {thin}, and "
                 "decides distances alone: scale the columns (--scale standard), or use "
                 "label-spreading, which scales them."
             )
@@ -499,8 +513,8 @@ def _advice(found: Mapping[str, Any]) -> list[str]:
             f"{', '.join(coded)}: few whole numbers. If these are codes of classes, omit "
             "them with --columns, or use --label-column or --truth."
         )
-    if found["parts"] > _MANY_PARTS:
-        out.append(f"{found['parts']} parts: each costs a task. Join files to some 50 MB each.")
+    if facts["parts"] > _MANY_PARTS:
+        out.append(f"{facts['parts']} parts: each costs a task. Join files to about 50 MB each.")
     return out
 
 
@@ -515,19 +529,19 @@ def _type_in_short(dtype: str) -> str:
     return re.sub(r"^dictionary<.*>", "category", re.sub(r"^(?:\w*_)?list<.*>", "list", dtype))
 
 
-def table_as_text(found: Mapping[str, Any]) -> list[str]:
-    size = found["bytes_of_files"]
-    is_sample = found["rows_seen"] < found["rows"]
+def table_as_text(facts: Mapping[str, Any]) -> list[str]:
+    size = facts["bytes_of_files"]
+    is_sample = facts["rows_seen"] < facts["rows"]
     lines = [
-        f"Table     {found['rows']} rows x {len(found['columns'])} columns in "
-        f"{counted(found['parts'], 'part')}"
+        f"Table     {facts['rows']} rows x {len(facts['columns'])} columns in "
+        f"{counted(facts['parts'], 'part')}"
         + ("" if size is None else f", {format_bytes(size)}")
-        + (f"; columns as in {found['rows_seen']} of the rows" if is_sample else "")
+        + (f"; columns as in {facts['rows_seen']} of the rows" if is_sample else "")
     ]
-    width = max(6, *(len(item["name"]) for item in found["columns"]))
+    width = max(6, *(len(item["name"]) for item in facts["columns"]))
     heads = "  ".join(f"{head:>11}" for head in ("min", "mean", "max"))
     lines.append(f"          {'column':<{width}}  {'type':<12}  missing  {heads}")
-    for item in found["columns"]:
+    for item in facts["columns"]:
         text = f"          {item['name']:<{width}}  {_type_in_short(item['dtype'])[:12]:<12}  "
         text += f"{item['share_missing']:>7.1%}  "
         if "min" in item:
@@ -537,4 +551,4 @@ def table_as_text(found: Mapping[str, Any]) -> list[str]:
         else:
             text += "many values"
         lines.append(text.rstrip() + ("" if item["is_feature"] else "  (no feature)"))
-    return lines + [f"Advice    {text}" for text in found["advice"]]
+    return lines + [f"Advice    {text}" for text in facts["advice"]]

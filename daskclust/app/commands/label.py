@@ -20,7 +20,7 @@ from daskclust.app.commands._cubes import (
 )
 from daskclust.app.commands._estimators import make_estimator
 from daskclust.app.commands._fit_request import fit_by, job_mark
-from daskclust.app.commands._outputs import check_outputs, check_writable, places_of
+from daskclust.app.commands._outputs import check_outputs, check_writable, output_paths
 from daskclust.app.commands._plan import check_memory, make_plan
 from daskclust.app.commands.console import Progress, open_client
 from daskclust.app.commands.fit import open_cube_job
@@ -55,8 +55,8 @@ def fit_request(request: LabelRequest) -> FitRequest:
     if not dot or "/" in ending:
         base, ending = output.rstrip("/"), "zarr"
     draws = importlib.util.find_spec("matplotlib") is not None and local_path(base) is not None
-    shared = {each.name for each in fields(LabelRequest)} & {
-        each.name for each in fields(FitRequest)
+    shared = {option.name for option in fields(LabelRequest)} & {
+        option.name for option in fields(FitRequest)
     }
     options = {name: getattr(request, name) for name in shared}
     options |= {"model": request.model or f"{base}_model.zarr"}
@@ -83,9 +83,9 @@ def label(options: LabelRequest) -> None:
     inputs["--exclude"] = options.exclude
     mark = job_mark(saving, make_estimator(saving).get_params(deep=False))
     outputs = check_outputs(saving, inputs, mark)
-    place = local_path(options.labels)
-    if place is not None:
-        check_writable("--labels", str(options.labels), place)
+    path = local_path(options.labels)
+    if path is not None:
+        check_writable("--labels", str(options.labels), path)
     with lock_outputs([options.labels, *(getattr(saving, flag[2:]) for flag in outputs)]):
         _label(options, saving, progress)
 
@@ -114,14 +114,16 @@ def _label(options: LabelRequest, saving: FitRequest, progress: Progress) -> Non
             f"pixels, got {about['shape'][0]} x {about['shape'][1]}. Use another file."
         )
     outside = [
-        one for one in labels if not (0 <= one.row < shape[0] and 0 <= one.column < shape[1])
+        entry
+        for entry in labels
+        if not (0 <= entry.row < shape[0] and 0 <= entry.column < shape[1])
     ]
     if outside:
         raise ValueError(
             f"--labels {options.labels!r} must contain only points inside the scene, got "
             f"{len(outside)} of {len(labels)} outside. Use another file, or remove these points."
         )
-    colors = {one["name"]: one["color"] for one in about.get("classes", ())}
+    colors = {entry["name"]: entry["color"] for entry in about.get("classes", ())}
     session = Session(shape, [*colors, *options.classes], labels, colors)
     check_memory(make_plan(cube, options, None, constrained=False))
     client: Any = None
@@ -130,10 +132,10 @@ def _label(options: LabelRequest, saving: FitRequest, progress: Progress) -> Non
         # Other existing files were refused above, so only files of this page are overwritten.
         saving.overwrite = True
         model = make_estimator(saving)
-        colors = {one.name: one.color for one in session.classes}
+        colors = {entry.name: entry.color for entry in session.classes}
         job = replace(open_cube_job(saving, model, fits=True), colors=colors)
         fit_by(client, model, job, progress, time.perf_counter())
-        return places_of(saving)
+        return output_paths(saving)
 
     pictures = Pictures(cube, None if exclude is None else cube.excluding(exclude))
     page = Page(session, pictures, file, save, progress.task, name_of_cube(options.cube))
@@ -155,14 +157,14 @@ def _label(options: LabelRequest, saving: FitRequest, progress: Progress) -> Non
         page.run(lambda page: _prepare(page, cube, options.seed, exclude))
 
 
-def _prepare(page: Any, cube: Any, number: int, exclude: Any) -> Any:
+def _prepare(page: Any, cube: Any, seed: int, exclude: Any) -> Any:
     from daskclust.app.labeling.learner import Learner
 
     count_pixels(cube, page.task)
     with page.task("Overview"):
         page.pictures.look(page.pictures.bands, page.pictures.stretch)
         page.show_scene()
-    learner = Learner.of(cube, number, page.task, exclude)
+    learner = Learner.of(cube, seed, page.task, exclude)
     with page.task("Cells of the overview"):
         page.pictures.classify(learner.cells)
     return learner

@@ -38,7 +38,7 @@ _LABEL_EXAMPLES = """examples:
 """
 
 
-#: The largest number of a port.
+#: Largest port number.
 _PORTS = 65535
 
 
@@ -67,8 +67,8 @@ def add_fit(commands: Any) -> None:
         "fit",
         usage="%(prog)s [options] [CUBE ...]",
         description="Cluster the valid pixels of an image cube on a Dask cluster, and write a\n"
-        "label map, the model, a map of the uncertainty and a report; or the rows of a\n"
-        "table, and write it with their labels.",
+        "label map, the model, a map of the uncertainty and a report. Or cluster the\n"
+        "rows of a table, and write the table with the labels.",
         epilog=_FIT_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -211,9 +211,9 @@ def add_inspect(commands: Any) -> None:
     parser = commands.add_parser(
         "inspect",
         usage="%(prog)s [options] [CUBE]",
-        description="Describe what a Zarr store holds: dimensions, chunks, bands, the share of "
-        "pixels without data, and what to change for faster reading. Also label maps and models "
-        "written by daskclust, tables, and vector files of classes.",
+        description="Describe a cube: dimensions, chunks, bands, the fraction of pixels without "
+        "data, and advice for faster reading. Also describe label maps and models written by "
+        "daskclust, tables, and vector files of classes.",
     )
     add_cube_arguments(parser, scale=False)
     parser.add_argument(
@@ -352,7 +352,7 @@ def _port(text: str) -> int:
 
 
 def _help_for(arguments: Sequence[str]) -> str | None:
-    """Return the page about the estimator that the arguments name, if they do."""
+    """Return the help page of the estimator that the arguments name, or None."""
     finder = Parser(add_help=False)
     finder.add_argument("--estimator")
     named = argparse.ArgumentParser.parse_known_args(finder, arguments)[0].estimator

@@ -52,13 +52,13 @@ def predict(options: PredictRequest) -> dict[str, Any]:
     return run(model, job, Progress(), began) if plan is None else plan
 
 
-def _as_text(found: dict[str, Any]) -> list[str]:
-    if "dry_run" in found:
-        return plan_as_text(found)
-    of_table, noise = "rows" in found, found.get("noise", 0)
-    n = found["rows"] if of_table else found["pixels"]["valid"]
-    head = f"{'Rows' if of_table else 'Pixels':<10}{n - noise} labeled"
-    head += f", {noise} noise" if "noise" in found else ""
-    head += "" if of_table else f", {found['pixels']['masked']} masked"
+def _as_text(results: dict[str, Any]) -> list[str]:
+    if "dry_run" in results:
+        return plan_as_text(results)
+    is_of_rows, noise = "rows" in results, results.get("noise", 0)
+    n = results["rows"] if is_of_rows else results["pixels"]["valid"]
+    head = f"{'Rows' if is_of_rows else 'Pixels':<10}{n - noise} labeled"
+    head += f", {noise} noise" if "noise" in results else ""
+    head += "" if is_of_rows else f", {results['pixels']['masked']} masked"
     shown = (_outputs.classes_as_text, _outputs.agreements_as_text, ending)
-    return [head, *(line for lines in shown for line in lines(found))]
+    return [head, *(line for lines in shown for line in lines(results))]

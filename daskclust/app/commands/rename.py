@@ -26,16 +26,16 @@ def rename(options: RenameRequest) -> dict[str, Any]:
     """Rename classes of a saved model, and return the classes."""
     import daskclust
 
-    place = local_path(options.model)
+    path = local_path(options.model)
     # Changes by another command between reading and writing would be lost.
-    with reserved([] if place is None or not place.exists() else [place]):
-        found = _renamed(options, daskclust.load(options.model))
-    return {"command": "rename", "classes": found}
+    with reserved([] if path is None or not path.exists() else [path]):
+        classes = _renamed(options, daskclust.load(options.model))
+    return {"command": "rename", "classes": classes}
 
 
-def _as_text(found: dict[str, Any]) -> list[str]:
+def _as_text(results: dict[str, Any]) -> list[str]:
     lines: list[str] = []
-    for item in found["classes"]:
+    for item in results["classes"]:
         was = ", ".join(item["was"])
         shown = item["name"] if was == item["name"] else f"{item['name']} (was {was})"
         lines.append(f"{'' if lines else 'Classes':<10}{item['code']:>3}  {shown}")
@@ -52,17 +52,20 @@ def _renamed(options: RenameRequest, model: Any) -> list[dict[str, Any]]:
     pairs = pairs_of_lines(repr(options.file), text, ("old", "new"), codes)
     _rename(model, before, _by_code(options.file, before, codes, pairs))
     job = job_of(options.model)
-    # Another job's model: the maps of both have other codes, and no fit replaces it unasked.
+    # A new mark, because the maps of the old model have other codes: a fit replaces the renamed
+    # model only with --overwrite.
     mark = digest([job.get("mark"), sorted(pairs.items())])
     job |= {"mark": mark, "model_mark": fingerprint(model)}
     save(model, options.model, overwrite=True, attributes={JOB: job})
-    into = mixin.merged_classes_of(model)
-    found: list[dict[str, Any]] = []
+    merged_into = mixin.merged_classes_of(model)
+    classes: list[dict[str, Any]] = []
     for code, name in legend_of(model).by_code.items():
-        joined = [old for old, other in into.items() if other == code and old in before.by_code]
+        joined = [
+            old for old, other in merged_into.items() if other == code and old in before.by_code
+        ]
         was = [before.by_code[old] for old in (code, *joined)]
-        found.append({"code": code, "name": name, "was": was})
-    return found
+        classes.append({"code": code, "name": name, "was": was})
+    return classes
 
 
 def _by_code(
@@ -95,14 +98,16 @@ def _rename(model: Any, legend: Legend, new: dict[int, str]) -> None:
     groups: dict[str, list[int]] = {}
     for code, name in legend.by_code.items():
         groups.setdefault(new.get(code, name), []).append(code)
-    into = mixin.merged_classes_of(model)
+    merged_into = mixin.merged_classes_of(model)
     names, colors = mixin.class_names_of(model)
     for name, codes in groups.items():
         first = codes[0]
         joined = dict.fromkeys(codes[1:], first) if new.keys() & codes else {}
-        into = {code: joined.get(other, other) for code, other in into.items()} | joined
+        merged_into = {
+            code: joined.get(other, other) for code, other in merged_into.items()
+        } | joined
         for code in codes:
             if code in new:
                 names[first if code in joined else code] = name
     mixin.name_classes(model, names, colors)
-    mixin.merge_classes(model, into)
+    mixin.merge_classes(model, merged_into)

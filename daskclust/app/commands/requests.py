@@ -27,11 +27,11 @@ class Request:
     @classmethod
     def of(cls, options: argparse.Namespace) -> Self:
         """Return the request of a parsed command line."""
-        return cls(**{each.name: getattr(options, each.name) for each in fields(cls)})
+        return cls(**{option.name: getattr(options, option.name) for option in fields(cls)})
 
     def is_given(self, name: str) -> bool:
         """Return True if an option exists and differs from its default."""
-        defaults = {each.name: each.default for each in fields(self)}
+        defaults = {option.name: option.default for option in fields(self)}
         return name in defaults and getattr(self, name) != defaults[name]
 
 

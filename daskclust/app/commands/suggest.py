@@ -10,7 +10,7 @@ import numpy as np
 
 from daskclust.app.commands import _cubes
 from daskclust.app.commands._fit_request import job_mark, with_file
-from daskclust.app.commands._outputs import check_outputs, places_of
+from daskclust.app.commands._outputs import check_outputs, output_paths
 from daskclust.app.commands._plan import make_plan, only_plan, plan_as_text
 from daskclust.app.commands.console import Progress, open_client, print_results
 from daskclust.app.commands.contradictions import check_needs
@@ -56,8 +56,8 @@ def suggest(options: SuggestRequest) -> dict[str, Any]:
     if plan is not None:
         return plan
     with lock_outputs([options.output, options.report]):
-        found = _suggest(options, cube, model, replace.get("--report", False), mark)
-    return {**found, "seconds": time.perf_counter() - began}
+        results = _suggest(options, cube, model, replace.get("--report", False), mark)
+    return {**results, "seconds": time.perf_counter() - began}
 
 
 def _suggest(
@@ -74,16 +74,16 @@ def _suggest(
         image = _cubes.open_labels(cube, options, "labels")
     with open_client(options, useful_workers=cube.blocks.count, progress=progress):
         n_valid = _cubes.count_pixels(cube, progress.task)
-        known, n_vain = (None, 0) if image is None else _known(options, cube, image)
-        has_labels = known is not None and len(known[0]) > n_vain
-        given = {"y": known, "model": model, "exclude": exclude, "random_state": options.seed}
+        labeled, n_skipped = (None, 0) if image is None else _labeled(options, cube, image)
+        has_labels = labeled is not None and len(labeled[0]) > n_skipped
+        arguments = {"y": labeled, "model": model, "exclude": exclude, "random_state": options.seed}
         gain = None
         with progress.task("Questions", rows=n_valid):
             if has_labels or model is not None:
-                gain = expected_gain(cube, options.n, **given)
+                gain = expected_gain(cube, options.n, **arguments)
                 rows = gain.rows
             else:
-                rows = suggest_labels(cube, options.n, **given)
+                rows = suggest_labels(cube, options.n, **arguments)
         with progress.task("Pixels"):
             questions = questions_of(cube, rows)
         if options.report is not None:
@@ -100,52 +100,54 @@ def _suggest(
                     overwrite=replace_report,
                     job=mark,
                 )
-    # At the very end: a command that was killed before finds no questions of its own, which only
-    # --overwrite would replace.
+    # The questions are written last: a command that is killed before this line leaves no file that
+    # only --overwrite would replace.
     write_questions(QuestionsFile(str(options.output), overwrite=options.overwrite), questions)
-    found: dict[str, Any] = {
+    results: dict[str, Any] = {
         "command": "suggest",
         "questions": len(rows),
         "labels": 0 if gain is None else gain.n_labels,
         "pixels": [
-            {"order": i + 1, "row": int(line), "column": int(questions.columns[i])}
-            for i, line in enumerate(questions.lines)
+            {"order": i + 1, "row": int(row), "column": int(questions.columns[i])}
+            for i, row in enumerate(questions.lines)
         ],
-        "outputs": {k: v for k, v in places_of(options).items() if k != "model"},
+        "outputs": {k: v for k, v in output_paths(options).items() if k != "model"},
     }
     if gain is not None:
         names = ("changed", "changed_low", "changed_high", "gain")
-        told = {name: getattr(gain, name).tolist() for name in names}
-        found["expected"] = {"accuracy": gain.accuracy, **told}
-    return found
+        gains = {name: getattr(gain, name).tolist() for name in names}
+        results["expected"] = {"accuracy": gain.accuracy, **gains}
+    return results
 
 
-def _known(options: SuggestRequest, cube: Any, image: Any) -> tuple[tuple[Any, Any], int]:
-    """Labeled rows, rows without an answer (label -1), and the number of the latter."""
+def _labeled(options: SuggestRequest, cube: Any, image: Any) -> tuple[tuple[Any, Any], int]:
+    """Return rows and labels, with skipped rows (label -1), and the number of skipped rows."""
     from daskclust.app.labeling.files import skipped_pixels
 
     rows, labels = cube.rows_of(image, unlabeled=options.unlabeled)
-    vain = [np.empty(0, np.int64)]
-    for part in _cubes.parts_of(str(options.labels)):
-        pixels = skipped_pixels(_cubes.store_and_variable(part)[0])
+    skipped = [np.empty(0, np.int64)]
+    for source in _cubes.sources_of(str(options.labels)):
+        pixels = skipped_pixels(_cubes.store_and_variable(source)[0])
         if len(pixels[0]):
-            vain.append(cube.rows_of_pixels(*pixels))
-    more = np.setdiff1d(np.concatenate(vain), rows)
-    # Among texts it is "-1".
-    none = np.full(len(more), -1).astype(labels.dtype if labels.dtype.kind == "U" else np.int64)
-    return (np.concatenate([rows, more]), np.concatenate([labels, none])), len(more)
+            skipped.append(cube.rows_of_pixels(*pixels))
+    skipped_rows = np.setdiff1d(np.concatenate(skipped), rows)
+    # In an array of text, -1 becomes "-1".
+    none = np.full(len(skipped_rows), -1).astype(
+        labels.dtype if labels.dtype.kind == "U" else np.int64
+    )
+    return (np.concatenate([rows, skipped_rows]), np.concatenate([labels, none])), len(skipped_rows)
 
 
-def _as_text(found: dict[str, Any]) -> list[str]:
-    if "dry_run" in found:
-        return plan_as_text(found)
-    lines = [f"Questions {found['questions']} pixels, {found['labels']} labels so far"]
-    if "expected" in found:
-        expected = found["expected"]
+def _as_text(results: dict[str, Any]) -> list[str]:
+    if "dry_run" in results:
+        return plan_as_text(results)
+    lines = [f"Questions {results['questions']} pixels, {results['labels']} labels so far"]
+    if "expected" in results:
+        expected = results["expected"]
         lines.append(
             f"Expected  {expected['changed'][-1]:.1%} of the pixels change "
             f"({expected['changed_low'][-1]:.1%} to {expected['changed_high'][-1]:.1%}), "
             "estimated from the model's probabilities"
         )
-    lines.append(f"Time      {found['seconds']:.1f} s")
-    return lines + [f"Written   {path}" for path in found["outputs"].values()]
+    lines.append(f"Time      {results['seconds']:.1f} s")
+    return lines + [f"Written   {path}" for path in results["outputs"].values()]

@@ -31,14 +31,14 @@ class _Points(Output):
     kinds: tuple[str, ...]
     written_here: str
 
-    def check_place(self) -> None:
-        shown = redact(self.place)
-        if "://" in self.place:
+    def check_location(self) -> None:
+        shown = redact(self.location)
+        if "://" in self.location:
             raise ValueError(
                 f"{shown!r} must be a local path, because {self.written_here} cannot be written to "
                 "a URL."
             )
-        if Path(self.place).suffix.lower() not in self.kinds:
+        if Path(self.location).suffix.lower() not in self.kinds:
             raise ValueError(f"{shown!r} must end in {' or '.join(self.kinds)}.")
 
 
@@ -47,11 +47,11 @@ class QuestionsFile(_Points):
 
     kinds, written_here = KINDS, "questions"
 
-    def __init__(self, place: str, *, overwrite: bool = False) -> None:
-        super().__init__(place, "file of questions", overwrite=overwrite)
+    def __init__(self, location: str, *, overwrite: bool = False) -> None:
+        super().__init__(location, "file of questions", overwrite=overwrite)
 
     def written(self) -> Written | None:
-        items = _pixels_of(self.place)
+        items = _pixels_of(self.location)
         if items is None:
             return None
         return Written(self.kind, {"answers": sum(bool(item["class"]) for item in items)})
@@ -66,7 +66,7 @@ class QuestionsFile(_Points):
 def write_questions(output: QuestionsFile, questions: Any) -> None:
     """Write points with an empty column ``class``: GeoJSON or CSV, whole or absent."""
     with output.new() as partial:
-        if output.place.lower().endswith(".csv"):
+        if output.location.lower().endswith(".csv"):
             with partial.open("w", encoding="utf-8", newline="") as file:
                 out = csv.writer(file)
                 # A band may be called as a column of ours: who reads the file finds the last one.
@@ -76,8 +76,8 @@ def write_questions(output: QuestionsFile, questions: Any) -> None:
                     out.writerow([*facts.values(), *spectrum])
             return
         items = ({**facts, "spectrum": spectrum} for facts, spectrum in _lines(questions))
-        place, about = (questions.crs, questions.x, questions.y), {"bands": questions.bands}
-        partial.write_text(_geojson(*place, items, _MARK, about), encoding="utf-8")
+        location, about = (questions.crs, questions.x, questions.y), {"bands": questions.bands}
+        partial.write_text(_geojson(*location, items, _MARK, about), encoding="utf-8")
 
 
 def _lines(questions: Any) -> Iterator[tuple[dict[str, Any], list[float]]]:
@@ -194,9 +194,9 @@ class AnswersFile(_Points):
 
     kinds, written_here = (".geojson", ".gpkg"), "labels"
 
-    def __init__(self, place: str) -> None:
-        super().__init__(place, "file of labels", overwrite=True)
-        self.is_package = place.lower().endswith(".gpkg")
+    def __init__(self, location: str) -> None:
+        super().__init__(location, "file of labels", overwrite=True)
+        self.is_package = location.lower().endswith(".gpkg")
         #: Contents of the file when it was last read or written here.
         self.known: Written | None = None
 
@@ -213,8 +213,9 @@ class AnswersFile(_Points):
         if found is not None and found != self.known:
             # Such as by another page, or in QGIS.
             raise FileExistsError(
-                f"{self.place!r} was changed by another program since it was read. Its labels are "
-                "kept, but this answer is not. Start the command again to continue with all labels."
+                f"{self.location!r} was changed by another program since it was read. Its labels "
+                "are kept, but this answer is not. Start the command again to continue with all "
+                "labels."
             )
 
     @contextmanager
@@ -224,7 +225,7 @@ class AnswersFile(_Points):
             ours = _version(partial)
         known = self.written()
         # Another process may have written at the same time: the next answer is then refused.
-        self.known = known if self.exists() and _version(Path(self.place)) == ours else None
+        self.known = known if self.exists() and _version(Path(self.location)) == ours else None
 
 
 def _version(path: Path) -> tuple[int, int, int]:
@@ -235,10 +236,10 @@ def _version(path: Path) -> tuple[int, int, int]:
 def _read(file: AnswersFile) -> tuple[dict[str, Any], list[dict[str, Any]], str | None]:
     """Return metadata, the labels with their ``place``, and the coordinate system."""
     if not file.is_package:
-        whole = json.loads(Path(file.place).read_text(encoding="utf-8"))
+        whole = json.loads(Path(file.location).read_text(encoding="utf-8"))
         places = (feature["geometry"]["coordinates"][:2] for feature in whole["features"])
         pairs = zip(whole["features"], places, strict=True)
-        items = [{**feature["properties"], "place": place} for feature, place in pairs]
+        items = [{**feature["properties"], "place": location} for feature, location in pairs]
         system = whole.get("crs", {"properties": {"name": "OGC:CRS84"}})["properties"]["name"]
         return dict(whole[_ANSWERS_MARK]), items, system
     with needs_extra("A GeoPackage"):
@@ -246,10 +247,10 @@ def _read(file: AnswersFile) -> tuple[dict[str, Any], list[dict[str, Any]], str 
         import pyogrio.raw
         import shapely
     try:
-        about = pyogrio.read_info(file.place, layer=_LAYER)["layer_metadata"][_ANSWERS_MARK]
-        meta, _, points, columns = pyogrio.raw.read(file.place, layer=_LAYER)
+        about = pyogrio.read_info(file.location, layer=_LAYER)["layer_metadata"][_ANSWERS_MARK]
+        meta, _, points, columns = pyogrio.raw.read(file.location, layer=_LAYER)
     except pyogrio.errors.DataSourceError as error:
-        raise OSError(f"{redact(file.place)!r} cannot be read: {redact(error)}") from error
+        raise OSError(f"{redact(file.location)!r} cannot be read: {redact(error)}") from error
     places = shapely.get_coordinates(shapely.from_wkb(points)).tolist()
     # Numbers that are missing are NaN here, which no two readings have in common.
     plain = ([None if v != v else v for v in column.tolist()] for column in columns)
@@ -274,7 +275,7 @@ def read_answers(file: AnswersFile, grid: Any) -> tuple[dict[str, Any], list[Lab
         pixels = _pixels_at([item["place"] for item in items], system, grid)
     elif any(None in pixel for pixel in pixels):
         raise ValueError(
-            f"{file.place!r} must have row and column for each point, because the image is not "
+            f"{file.location!r} must have row and column for each point, because the image is not "
             f"georeferenced, got points without them."
         )
     last = max((int(item.get("step") or 0) for item in items), default=0)

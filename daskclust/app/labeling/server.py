@@ -305,7 +305,7 @@ class Page:
                 "band_names": pictures.band_names,
                 "stretch": pictures.stretch,
                 "stretches": list(STRETCHES),
-                "file": str(self.file.place),
+                "file": str(self.file.location),
                 "scene": self.scene,
                 "saved": self._saved,
             }

@@ -45,17 +45,17 @@ def marked_page(page: str, job: str) -> str:
 class Report(Output):
     """One HTML file; its head says that it is ours, and of which job."""
 
-    def __init__(self, place: Any, *, overwrite: bool = False) -> None:
-        super().__init__(place, "report", overwrite=overwrite)
+    def __init__(self, location: Any, *, overwrite: bool = False) -> None:
+        super().__init__(location, "report", overwrite=overwrite)
 
-    def check_place(self) -> None:
-        super().check_place()
-        if is_folder_at_url(self.place) if self.path is None else self.path.is_dir():
+    def check_location(self) -> None:
+        super().check_location()
+        if is_folder_at_url(self.location) if self.path is None else self.path.is_dir():
             # Some file systems would let the report hide what is below.
-            raise FileExistsError(f"{redact(self.place)!r} must be an HTML file, got a folder.")
+            raise FileExistsError(f"{redact(self.location)!r} must be an HTML file, got a folder.")
 
     def exists(self) -> bool:
-        return read_start(self.place, 0) is not None
+        return read_start(self.location, 0) is not None
 
     def written(self) -> Written | None:
         """Return the job of the report.
@@ -67,7 +67,7 @@ class Report(Output):
         True
         """
         try:
-            start = read_start(self.place, len(START) + 200)
+            start = read_start(self.location, len(START) + 200)
         except (IsADirectoryError, NotADirectoryError, PermissionError):
             return None
         head = (start or b"").decode("utf-8", errors="replace")
@@ -75,7 +75,7 @@ class Report(Output):
         return None if found is None else Written(self.kind, {JOB: {"mark": found.group(1)}})
 
     def write(self, page: str) -> None:
-        write_whole(self.place, page.encode("utf-8"), check=self.check)
+        write_whole(self.location, page.encode("utf-8"), check=self.check)
 
 
 #: Stored bytes up to which a cube is read once more, for a color picture of the scene.

@@ -61,12 +61,12 @@ class NewNpy:
 class NpyOutput(Output):
     """Labels in a ``.npy`` file.  It has no mark, so only files of integers are replaced."""
 
-    def check_place(self) -> None:
-        super().check_place()
+    def check_location(self) -> None:
+        super().check_location()
         if self.path is None:
             raise ValueError(
-                f"{redact(self.place)!r} must be a local .npy file or a Zarr store (.zarr), not a "
-                "URL."
+                f"{redact(self.location)!r} must be a local .npy file or a Zarr store (.zarr), not "
+                "a URL."
             )
 
     def written(self) -> Written | None:

@@ -76,15 +76,15 @@ class Output:
     #: True if an empty folder may be replaced.
     takes_empty = False
 
-    def __init__(self, place: Any, kind: str, *, overwrite: bool = False) -> None:
+    def __init__(self, location: Any, kind: str, *, overwrite: bool = False) -> None:
         #: Path, URL or store.
-        self.place, self.kind, self.overwrite = place, kind, overwrite
+        self.location, self.kind, self.overwrite = location, kind, overwrite
         #: Local path; None for URLs and stores.
-        self.path: Path | None = local_path(place)
+        self.path: Path | None = local_path(location)
 
-    def check_place(self) -> None:
+    def check_location(self) -> None:
         """Raise an error if this kind of output cannot be written to this path, URL or store."""
-        check_protocol(self.place)
+        check_protocol(self.location)
 
     def exists(self) -> bool:
         return self.path is not None and self.path.exists()
@@ -118,19 +118,19 @@ class Output:
         return f"also contains {added[0]!r}, which daskclust did not write" if added else None
 
     def check(self) -> None:
-        self.check_place()
+        self.check_location()
         self.check_content()
 
     def check_content(self) -> None:
         if not self.exists():
             return
         if not self.overwrite:
-            raise exists_already(self.place)
+            raise exists_already(self.location)
         problem = self.problem()
         if problem is not None:
             raise FileExistsError(
-                f"{redact(self.place)!r} {problem}; overwrite replaces only a {self.kind} written "
-                "by daskclust. Use another name, or remove it yourself."
+                f"{redact(self.location)!r} {problem}; overwrite replaces only a {self.kind} "
+                "written by daskclust. Use another name, or remove it yourself."
             )
 
     def check_now(self) -> None:
@@ -156,9 +156,9 @@ def lock_outputs(targets: Iterable[Any]) -> AbstractContextManager[None]:
     return reserved([path for path in paths if path is not None])
 
 
-def exists_already(place: Any) -> FileExistsError:
+def exists_already(location: Any) -> FileExistsError:
     return FileExistsError(
-        f"{redact(place)!r} exists already. Use another name, or overwrite=True (--overwrite)."
+        f"{redact(location)!r} exists already. Use another name, or overwrite=True (--overwrite)."
     )
 
 
@@ -176,19 +176,19 @@ _METADATA = ("zarr.json", ".zgroup", ".zattrs", ".zmetadata")
 class Group(Output):
     takes_empty = True
 
-    def __init__(self, place: Any, kind: str, *, overwrite: bool = False) -> None:
-        super().__init__(place, kind, overwrite=overwrite)
+    def __init__(self, location: Any, kind: str, *, overwrite: bool = False) -> None:
+        super().__init__(location, kind, overwrite=overwrite)
         if (
-            isinstance(place, zarr.storage.LocalStore)
-            and type(place) is not zarr.storage.LocalStore
+            isinstance(location, zarr.storage.LocalStore)
+            and type(location) is not zarr.storage.LocalStore
         ):
             # A subclass may do more than write files, so it is used as a store and not as a path.
             self.path = None
 
-    def check_place(self) -> None:
+    def check_location(self) -> None:
         """Raise ValueError for ``.zip`` files (no parallel writes) and names of other formats."""
-        super().check_place()
-        path, shown = self.path, redact(self.place)
+        super().check_location()
+        path, shown = self.path, redact(self.location)
         if path is None:
             return
         if path.suffix.lower() in _FOREIGN and not path.exists():
@@ -217,12 +217,12 @@ class Group(Output):
     def names(self) -> set[str]:
         if self.path is not None:
             return super().names()
-        return set(sync(_names(*resolve(self.place))))
+        return set(sync(_names(*resolve(self.location))))
 
     def _attributes(self) -> dict[str, Any]:
         """Return the attributes of the existing group, or {} if it is not a group."""
         try:
-            store, inner = resolve(self.place) if self.path is None else (str(self.path), "")
+            store, inner = resolve(self.location) if self.path is None else (str(self.path), "")
             group = zarr.open_group(store, path=inner, mode="r", use_consolidated=False)
             return group.attrs.asdict()
         except Exception:  # a readable group is missing

@@ -45,18 +45,18 @@ def is_geotiff(path: object) -> bool:
 class GeoTiff(Output):
     """A cloud-optimized GeoTIFF with a tag of ours."""
 
-    def check_place(self) -> None:
-        """Refuse URLs, and any place while rasterio is missing."""
-        if "://" in os.fspath(self.place):
+    def check_location(self) -> None:
+        """Raise an error for URLs, and if rasterio is missing."""
+        if "://" in os.fspath(self.location):
             raise ValueError(
-                f"{redact(self.place)!r} is a URL; a GeoTIFF is written to a local path."
+                f"{redact(self.location)!r} is a URL; a GeoTIFF is written to a local path."
             )
-        with needs_extra(f"{os.fspath(self.place)!r}"):
+        with needs_extra(f"{os.fspath(self.location)!r}"):
             import rasterio  # noqa: F401
 
     def written(self) -> Written | None:
         """Return the tags of the file: a job is kept as JSON."""
-        with needs_extra(f"{str(self.place)!r}"):
+        with needs_extra(f"{str(self.location)!r}"):
             import rasterio
         if self.path is None or not self.path.is_file():
             return None
@@ -70,13 +70,13 @@ class GeoTiff(Output):
         return Written(tags[_MARK], {**tags, JOB: json.loads(tags.get(JOB, "null"))})
 
 
-def map_at(place: Any, kind: str, *, overwrite: bool = False) -> Output:
+def map_at(location: Any, kind: str, *, overwrite: bool = False) -> Output:
     """Return the output of a map: a GeoTIFF by the ending of its name, or a Zarr group.
 
     >>> type(map_at("map.tif", "label map")).__name__, type(map_at("map", "label map")).__name__
     ('GeoTiff', 'Group')
     """
-    return (GeoTiff if is_geotiff(place) else Group)(place, kind, overwrite=overwrite)
+    return (GeoTiff if is_geotiff(location) else Group)(location, kind, overwrite=overwrite)
 
 
 def environment() -> AbstractContextManager[Any]:
@@ -119,7 +119,7 @@ def write_cog(
     from rasterio.shutil import copy
     from rasterio.windows import Window
 
-    target = Path(output.place)
+    target = Path(output.location)
     plain = hidden_sibling(target, "partial")
     written: list[tuple[Any, int]] = []
     profile: dict[str, Any] = {

@@ -47,7 +47,7 @@ def test_groups_stay_whole_and_classes_stay(seed: int) -> None:
     for label in "abc":
         own = np.unique(groups[labels == label])
         assert len(np.unique(groups[held & (labels == label)])) == round(0.3 * len(own))
-    assert kept.n_held == len(np.unique(groups[held]))
+    assert kept.n_held_out == len(np.unique(groups[held]))
 
 
 def test_what_cannot_be_kept_apart() -> None:
@@ -89,7 +89,7 @@ def test_a_scene_and_its_baselines(
     at = np.array([where[int(row)] for row in rows])
     apart = hold_out(rows, labels, fields_of(*at.T, labels), 0.3, unit="fields", seed=0)
     assert found["rows"] == len(apart.rows)
-    assert found["groups_held_out"] == apart.n_held
+    assert found["groups_held_out"] == apart.n_held_out
     model = daskclust.load("m.zarr")
     guess = np.asarray(model.predict(cube))[apart.rows]
     assert found["accuracy"] == (guess == apart.labels).mean()
@@ -104,19 +104,19 @@ def test_a_scene_and_its_baselines(
     right = guess == apart.labels
     shares = []
     for seed in range(400):
-        some = np.random.default_rng(seed).choice(np.unique(apart.groups), apart.n_held)
+        some = np.random.default_rng(seed).choice(np.unique(apart.groups), apart.n_held_out)
         of_some = [right[apart.groups == group] for group in some]
         shares.append(np.concatenate(of_some).mean())
-    assert found["independent_units"] == apart.n_held
+    assert found["independent_units"] == apart.n_held_out
     if right.all():
-        low = wilson_interval(apart.n_held, apart.n_held)[0]
+        low = wilson_interval(apart.n_held_out, apart.n_held_out)[0]
         np.testing.assert_allclose(found["accuracy_interval"], [low, 1.0])
     else:
         want = np.quantile(shares, [0.025, 0.975])
         np.testing.assert_allclose(found["accuracy_interval"], want, atol=0.01)
     page = (tmp_path / "r.html").read_text()
     assert f"{found['accuracy']:.3f} (" in page
-    assert f"{apart.n_held} of {apart.n_groups} fields with {len(apart.rows):,} labels" in page
+    assert f"{apart.n_held_out} of {apart.n_groups} fields with {len(apart.rows):,} labels" in page
     assert "Agreement with labels" not in page
     words = ["fit", "scene.zarr", "--n-clusters", "3", "--hold-out", "0.3", "--model", "x"]
     assert cli.main(words) == 2

@@ -266,6 +266,6 @@ def test_tiles_with_the_only_labels_of_a_class_are_not_held_out() -> None:
     for seed in range(5):
         kept = hold_out(np.arange(6), labels, tiles, 0.6, unit="tiles", seed=seed)
         # Two tiles are due. Without the first two there is no b, without the last no c.
-        assert kept.n_held == 1
-        assert kept.alone == ["c"]
+        assert kept.n_held_out == 1
+        assert kept.not_held_out == ["c"]
         assert kept.rows.tolist() in ([0, 1], [2, 3])

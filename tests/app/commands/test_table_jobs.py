@@ -331,7 +331,7 @@ def test_rows_of_csv_are_an_estimate_which_only_warns(
     words = ("fit", tmp_path / "t.csv", "--n-clusters", 2, "--output", tmp_path / "labels.parquet")
     plan = json.loads(said(*words, "--dry-run", "--json")[1])
     assert plan["rows_estimated"] is True
-    assert "a worker (of rows that are estimated)" in said(*words, "--dry-run")[1]
+    assert "a worker (the number of rows is estimated)" in said(*words, "--dry-run")[1]
     # Of a first line that is shorter than all others, the estimate of a large file is too large.
     monkeypatch.setattr(Table, "largest_part", (10**9, 10**9, 10**11))
     code, _, err = said(*words)
@@ -470,7 +470,7 @@ def test_the_passes_of_levels_are_foreseen(n_clusters: object, more: dict, below
         ("heads.csv --output o", 1, "The table must have at least one row"),
         ("void.csv --output o", 1, "cannot be read as CSV"),
         ("cube.npy --columns a --output o", 2, "cube.npy'. Use Parquet, CSV"),
-        ("cube.npy parts --output o", 2, "all files must be tables, or none of them"),
+        ("cube.npy parts --output o", 2, "all files must be tables or all must be images"),
     ],
 )
 def test_wrong_inputs_are_one_line(

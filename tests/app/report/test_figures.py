@@ -185,7 +185,7 @@ def test_all_figures_of_a_table(tmp_path, address, monkeypatch, capsys):
         if held is not None:
             guess = labels[apart.rows]
             right = (guess == apart.labels).mean()
-            said = [f"{apart.n_held}", "5", f"{len(guess)}", "95", "20", f"{right:.3f}"]
+            said = [f"{apart.n_held_out}", "5", f"{len(guess)}", "95", "20", f"{right:.3f}"]
             # All draws of three of the four places, which are of one size.
             shares = (guess == apart.labels).reshape(4, 12).mean(axis=1)
             draws = [np.mean(some) for some in itertools.product(shares, repeat=3)]
