@@ -162,7 +162,7 @@ def _prepare(page: Any, cube: Any, seed: int, exclude: Any) -> Any:
 
     count_pixels(cube, page.task)
     with page.task("Overview"):
-        page.pictures.look(page.pictures.bands, page.pictures.stretch)
+        page.pictures.choose_bands(page.pictures.bands, page.pictures.stretch)
         page.show_scene()
     learner = Learner.of(cube, seed, page.task, exclude)
     with page.task("Cells of the overview"):

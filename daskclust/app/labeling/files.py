@@ -18,34 +18,34 @@ from daskclust.core.storage.redact import redact
 from daskclust.scenes.coordinate_systems import move
 from daskclust.scenes.formats.format_detection import needs_extra
 
-#: Endings of the files that are written.
+#: Suffixes of the files that are written.
 KINDS = (".geojson", ".json", ".csv")
 _FIELDS = ("order", "row", "column", "x", "y", "class")
-#: Member of a GeoJSON file that says whose it is.
+#: Member of a GeoJSON file that marks questions of this program.
 _MARK = "daskclust_questions"
 
 
 class _Points(Output):
-    """A local file of some kinds, of what is `written_here`."""
+    """A local file with a suffix in `suffixes`; `content` names its content in messages."""
 
-    kinds: tuple[str, ...]
-    written_here: str
+    suffixes: tuple[str, ...]
+    content: str
 
     def check_location(self) -> None:
         shown = redact(self.location)
         if "://" in self.location:
             raise ValueError(
-                f"{shown!r} must be a local path, because {self.written_here} cannot be written to "
+                f"{shown!r} must be a local path, because {self.content} cannot be written to "
                 "a URL."
             )
-        if Path(self.location).suffix.lower() not in self.kinds:
-            raise ValueError(f"{shown!r} must end in {' or '.join(self.kinds)}.")
+        if Path(self.location).suffix.lower() not in self.suffixes:
+            raise ValueError(f"{shown!r} must end in {' or '.join(self.suffixes)}.")
 
 
 class QuestionsFile(_Points):
     """GeoJSON or CSV; answers in it are never deleted."""
 
-    kinds, written_here = KINDS, "questions"
+    suffixes, content = KINDS, "questions"
 
     def __init__(self, location: str, *, overwrite: bool = False) -> None:
         super().__init__(location, "file of questions", overwrite=overwrite)
@@ -57,23 +57,25 @@ class QuestionsFile(_Points):
         return Written(self.kind, {"answers": sum(bool(item["class"]) for item in items)})
 
     def problem(self) -> str | None:
-        found = self.written()
-        if found is not None and found.attributes["answers"]:
-            return f"holds {found.attributes['answers']} answers (give it to --labels)"
+        existing = self.written()
+        if existing is not None and existing.attributes["answers"]:
+            return f"holds {existing.attributes['answers']} answers (give it to --labels)"
         return super().problem()
 
 
 def write_questions(output: QuestionsFile, questions: Any) -> None:
-    """Write points with an empty column ``class``: GeoJSON or CSV, whole or absent."""
+    """Write points with an empty column ``class`` as GeoJSON or CSV, atomically."""
     with output.new() as partial:
         if output.location.lower().endswith(".csv"):
             with partial.open("w", encoding="utf-8", newline="") as file:
-                out = csv.writer(file)
-                # A band may be called as a column of ours: who reads the file finds the last one.
-                own = (f"band {name}" if name in _FIELDS else name for name in questions.bands)
-                out.writerow([*_FIELDS, *own])
+                rows = csv.writer(file)
+                # A band with the name of one of our columns would hide that column from readers.
+                band_names = (
+                    f"band {name}" if name in _FIELDS else name for name in questions.bands
+                )
+                rows.writerow([*_FIELDS, *band_names])
                 for facts, spectrum in _lines(questions):
-                    out.writerow([*facts.values(), *spectrum])
+                    rows.writerow([*facts.values(), *spectrum])
             return
         items = ({**facts, "spectrum": spectrum} for facts, spectrum in _lines(questions))
         location, about = (questions.crs, questions.x, questions.y), {"bands": questions.bands}
@@ -82,7 +84,7 @@ def write_questions(output: QuestionsFile, questions: Any) -> None:
 
 def _lines(questions: Any) -> Iterator[tuple[dict[str, Any], list[float]]]:
     numbers = (questions.lines, questions.columns, questions.x, questions.y)
-    for order, facts in enumerate(zip(*(part.tolist() for part in numbers), strict=True)):
+    for order, facts in enumerate(zip(*(array.tolist() for array in numbers), strict=True)):
         values = (order + 1, *facts, None)
         yield dict(zip(_FIELDS, values, strict=True)), questions.spectra[order].tolist()
 
@@ -95,28 +97,28 @@ def _geojson(
     features = [
         {
             "type": "Feature",
-            "geometry": {"type": "Point", "coordinates": place},
+            "geometry": {"type": "Point", "coordinates": coordinates},
             "properties": item,
         }
-        for item, place in zip(items, np.column_stack([x, y]).tolist(), strict=True)
+        for item, coordinates in zip(items, np.column_stack([x, y]).tolist(), strict=True)
     ]
-    named = {} if crs is None else {"crs": {"type": "name", "properties": {"name": crs}}}
-    whole = {"type": "FeatureCollection", **named, mark: about, "features": features}
-    return json.dumps(whole, indent=1, allow_nan=False) + "\n"
+    crs_member = {} if crs is None else {"crs": {"type": "name", "properties": {"name": crs}}}
+    collection = {"type": "FeatureCollection", **crs_member, mark: about, "features": features}
+    return json.dumps(collection, indent=1, allow_nan=False) + "\n"
 
 
 def position(system: str | None, x: Any, y: Any) -> tuple[str | None, tuple[Any, Any]]:
     """Return the name of the coordinate system (None for longitude and latitude), and positions."""
-    here = x, y
+    points = x, y
     if system is None:
-        return None, here
+        return None, points
     with needs_extra("A GeoJSON file of a scene with a coordinate system"):
         import pyproj
     code = pyproj.CRS.from_user_input(system).to_epsg(min_confidence=100)
     if code is not None and code != 4326:
-        return f"urn:ogc:def:crs:EPSG::{code}", here
-    # GeoJSON's system where it names none.
-    turned = move(*here, system, "OGC:CRS84")
+        return f"urn:ogc:def:crs:EPSG::{code}", points
+    # The coordinate system of a GeoJSON file that names none.
+    turned = move(*points, system, "OGC:CRS84")
     return None, (np.asarray(turned[0]), np.asarray(turned[1]))
 
 
@@ -131,9 +133,9 @@ def _properties(path: Path) -> list[dict[str, Any]]:
 
 
 def _pixels_of(path: str) -> list[dict[str, Any]] | None:
-    """Return what a file says of pixels by ``row``, ``column`` and ``class``; None for others."""
-    place = Path(path)
-    if place.suffix.lower() not in (*KINDS, ".gpkg") or not place.is_file():
+    """Return the pixels of a file with ``row``, ``column`` and ``class``; None for other files."""
+    file = Path(path)
+    if file.suffix.lower() not in (*KINDS, ".gpkg") or not file.is_file():
         return None
     try:
         return [
@@ -143,7 +145,7 @@ def _pixels_of(path: str) -> list[dict[str, Any]] | None:
                 "column": int(item["column"]),
                 "class": "" if item["class"] is None else str(item["class"]).strip(),
             }
-            for item in _properties(place)
+            for item in _properties(file)
         ]
     except (ValueError, KeyError, TypeError, AttributeError, OSError, RuntimeError):
         # RuntimeError: the layer is not the layer of answers.
@@ -152,8 +154,8 @@ def _pixels_of(path: str) -> list[dict[str, Any]] | None:
 
 def skipped_pixels(path: str) -> tuple[Ints, Ints]:
     """Read lines and columns of the questions that have no answer."""
-    found = [(i["row"], i["column"]) for i in _pixels_of(path) or () if not i["class"]]
-    lines, columns = np.array(found, np.int64).reshape(-1, 2).T
+    pixels = [(i["row"], i["column"]) for i in _pixels_of(path) or () if not i["class"]]
+    lines, columns = np.array(pixels, np.int64).reshape(-1, 2).T
     return lines, columns
 
 
@@ -192,13 +194,13 @@ class Label:
 class AnswersFile(_Points):
     """File of points with a class; it replaces only files of labels of this program."""
 
-    kinds, written_here = (".geojson", ".gpkg"), "labels"
+    suffixes, content = (".geojson", ".gpkg"), "labels"
 
     def __init__(self, location: str) -> None:
         super().__init__(location, "file of labels", overwrite=True)
         self.is_package = location.lower().endswith(".gpkg")
         #: Contents of the file when it was last read or written here.
-        self.known: Written | None = None
+        self.seen: Written | None = None
 
     def written(self) -> Written | None:
         try:
@@ -209,9 +211,9 @@ class AnswersFile(_Points):
 
     def check_now(self) -> None:
         super().check_now()
-        found = self.written() if self.exists() else self.known
-        if found is not None and found != self.known:
-            # Such as by another page, or in QGIS.
+        existing = self.written() if self.exists() else self.seen
+        if existing is not None and existing != self.seen:
+            # For example, another page or QGIS has changed the file.
             raise FileExistsError(
                 f"{self.location!r} was changed by another program since it was read. Its labels "
                 "are kept, but this answer is not. Start the command again to continue with all "
@@ -223,41 +225,41 @@ class AnswersFile(_Points):
         with super().new() as partial:
             yield partial
             ours = _version(partial)
-        known = self.written()
-        # Another process may have written at the same time: the next answer is then refused.
-        self.known = known if self.exists() and _version(Path(self.location)) == ours else None
+        seen = self.written()
+        # Another process may have written at the same time: the next answer then raises an error.
+        self.seen = seen if self.exists() and _version(Path(self.location)) == ours else None
 
 
 def _version(path: Path) -> tuple[int, int, int]:
-    found = path.stat()
-    return found.st_ino, found.st_mtime_ns, found.st_size
+    status = path.stat()
+    return status.st_ino, status.st_mtime_ns, status.st_size
 
 
 def _read(file: AnswersFile) -> tuple[dict[str, Any], list[dict[str, Any]], str | None]:
     """Return metadata, the labels with their ``place``, and the coordinate system."""
     if not file.is_package:
-        whole = json.loads(Path(file.location).read_text(encoding="utf-8"))
-        places = (feature["geometry"]["coordinates"][:2] for feature in whole["features"])
-        pairs = zip(whole["features"], places, strict=True)
+        collection = json.loads(Path(file.location).read_text(encoding="utf-8"))
+        places = (feature["geometry"]["coordinates"][:2] for feature in collection["features"])
+        pairs = zip(collection["features"], places, strict=True)
         items = [{**feature["properties"], "place": location} for feature, location in pairs]
-        system = whole.get("crs", {"properties": {"name": "OGC:CRS84"}})["properties"]["name"]
-        return dict(whole[_ANSWERS_MARK]), items, system
+        system = collection.get("crs", {"properties": {"name": "OGC:CRS84"}})["properties"]["name"]
+        return dict(collection[_ANSWERS_MARK]), items, system
     with needs_extra("A GeoPackage"):
         import pyogrio
         import pyogrio.raw
         import shapely
     try:
-        about = pyogrio.read_info(file.location, layer=_LAYER)["layer_metadata"][_ANSWERS_MARK]
+        metadata = pyogrio.read_info(file.location, layer=_LAYER)["layer_metadata"][_ANSWERS_MARK]
         meta, _, points, columns = pyogrio.raw.read(file.location, layer=_LAYER)
     except pyogrio.errors.DataSourceError as error:
         raise OSError(f"{redact(file.location)!r} cannot be read: {redact(error)}") from error
     places = shapely.get_coordinates(shapely.from_wkb(points)).tolist()
-    # Numbers that are missing are NaN here, which no two readings have in common.
+    # Missing numbers are NaN here, and NaN would make two reads of the same file differ.
     plain = ([None if v != v else v for v in column.tolist()] for column in columns)
     values = zip(*plain, places, strict=True)
     names = [*meta["fields"], "place"]
-    found = [dict(zip(names, item, strict=True)) for item in values]
-    return json.loads(about), found, meta["crs"]
+    labels = [dict(zip(names, item, strict=True)) for item in values]
+    return json.loads(metadata), labels, meta["crs"]
 
 
 def read_answers(file: AnswersFile, grid: Any) -> tuple[dict[str, Any], list[Label]]:
@@ -268,7 +270,7 @@ def read_answers(file: AnswersFile, grid: Any) -> tuple[dict[str, Any], list[Lab
     """
     file.check()
     about, items, system = _read(file)
-    file.known = Written(file.kind, {"about": about, "items": items})
+    file.seen = Written(file.kind, {"about": about, "items": items})
     # Features that other programs added lack some of the columns.
     pixels: list[Any] = [(item.get("row"), item.get("column")) for item in items]
     if grid.crs is not None and items:
@@ -330,11 +332,11 @@ def _write_package(
         import shapely
     types = {"row": np.int64, "column": np.int64, "step": np.int64, "asked": bool}
     fields = ["row", "column", "class", "time", "step", "asked", "predicted"]
-    # The driver warns of any other ending.
-    named = partial.with_name(f"{partial.name}.gpkg")
+    # The driver warns about other suffixes.
+    package = partial.with_name(f"{partial.name}.gpkg")
     try:
         pyogrio.raw.write(
-            str(named),
+            str(package),
             shapely.to_wkb(shapely.points(x, y)),
             [np.array([item[name] for item in items], types.get(name, object)) for name in fields],
             np.array(fields),
@@ -344,12 +346,12 @@ def _write_package(
             crs=crs,
             layer_metadata={_ANSWERS_MARK: json.dumps(about)},
         )
-        named.replace(partial)
+        package.replace(partial)
     except (pyogrio.errors.DataLayerError, pyogrio.errors.DataSourceError) as error:
-        # Such as on a full disk, of which the library says neither the place nor the reason.
+        # For example on a full disk: the library states neither the path nor the reason.
         raise OSError(
             f"A GeoPackage cannot be written to {str(partial.parent)!r} (is the disk full?): "
             f"{redact(error)}"
         ) from error
     finally:
-        named.unlink(missing_ok=True)
+        package.unlink(missing_ok=True)

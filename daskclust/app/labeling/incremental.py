@@ -29,60 +29,60 @@ _FOLDS = 4
 
 
 @dataclass(frozen=True)
-class _Near:
+class _Nearest:
     """The nearest nodes of rows, and their squared distances."""
 
     nodes: NDArray[np.int32]
     distances: Floats
 
     @classmethod
-    def of(cls, z: Floats, nodes: Floats, count: int) -> _Near:
+    def of(cls, z: Floats, nodes: Floats, count: int) -> _Nearest:
         return cls(*nearest_several(z, nodes, min(count, len(nodes))))
 
-    def beside(self, further: _Near, first: int) -> NDArray[np.int32]:
-        """Return the nearest of these and of further nodes, which are numbered from `first` on.
+    def with_further(self, further: _Nearest, first: int) -> NDArray[np.int32]:
+        """Return the nearest nodes among these and `further` nodes, numbered from `first`.
 
-        As many as there are of these; of equally near ones these come first.
+        The number of nodes per row is unchanged. At equal distances, these nodes come first.
         """
-        found = self.nodes.copy()
-        some = np.flatnonzero(further.distances[:, 0] < self.distances[:, -1])
-        distances = np.hstack([self.distances[some], further.distances[some]])
-        nodes = np.hstack([self.nodes[some], further.nodes[some] + np.int32(first)])
-        order = np.argsort(distances, axis=1, kind="stable")[:, : found.shape[1]]
-        found[some] = np.take_along_axis(nodes, order, axis=1)
-        return found
+        nearest = self.nodes.copy()
+        closer = np.flatnonzero(further.distances[:, 0] < self.distances[:, -1])
+        distances = np.hstack([self.distances[closer], further.distances[closer]])
+        nodes = np.hstack([self.nodes[closer], further.nodes[closer] + np.int32(first)])
+        order = np.argsort(distances, axis=1, kind="stable")[:, : nearest.shape[1]]
+        nearest[closer] = np.take_along_axis(nodes, order, axis=1)
+        return nearest
 
 
 @dataclass(frozen=True)
-class _Seen:
+class _ViewedRows:
     """Rows in each view, and the prototypes of each set that are near to them."""
 
     views: list[Floats]
-    near: list[_Near]
+    near: list[_Nearest]
 
 
 @dataclass(frozen=True)
-class KeptGraph:
+class SampleGraph:
     """Prototypes and sampled rows, which do not depend on labels.
 
-    Labels are spread as :class:`LabelSpreading` does it without a classifier, on a graph that is
-    counted on the sample.  ``problem`` has no labels, ``state`` no counts; ``pairs`` are both ends
-    of pairs of adjacent pixels, none of a table.
+    Labels are spread like :class:`LabelSpreading` without a classifier, on a graph that is counted
+    on the sample.  ``problem`` has no labels, and ``state`` no counts.  ``pairs`` are both ends of
+    pairs of adjacent pixels; empty for a table.
     """
 
     problem: SpreadingProblem
     state: PrototypeState
     model: LabelSpreading
-    rows: _Seen
-    pairs: tuple[_Seen, ...]
+    rows: _ViewedRows
+    pairs: tuple[_ViewedRows, ...]
 
     @classmethod
-    def of(cls, data: QuestionData, random_state: int) -> KeptGraph:
-        """Find prototypes as :class:`LabelSpreading` does with its defaults; one pass."""
+    def of(cls, data: QuestionData, random_state: int) -> SampleGraph:
+        """Find prototypes like :class:`LabelSpreading` with its default parameters; one pass."""
         model = LabelSpreading(random_state=random_state)
         (seed,) = draw_seeds(random_state, 1)
         n_prototypes = count_prototypes(model.n_prototypes, data.rows.n_rows)
-        none = np.empty((0, data.rows.n_features))
+        no_rows = np.empty((0, data.rows.n_features))
         problem = SpreadingProblem(
             rows=data.rows,
             cube=data.cube,
@@ -92,27 +92,29 @@ class KeptGraph:
             n_near=CONNECTED,
             lloyd_iter=int(model.max_iter),
             seed=seed,
-            extra=none,
-            plan=_plan(none, np.empty((0, 0))),
-            nodes_of=RowNodes(none, np.empty(0)),
+            extra=no_rows,
+            plan=_plan(no_rows, np.empty((0, 0))),
+            nodes_of=RowNodes(no_rows, np.empty(0)),
             seeds=np.empty((0, 0)),
         )
         state = problem.begin()
         sample, n_sets = problem.sample, problem.n_sets
         spaces = problem.spaces(state)[::n_sets]
 
-        def seen(x: Array, count: int) -> _Seen:
+        def in_views(x: Array, count: int) -> _ViewedRows:
             views = [space(x) for space in spaces]
             sets = enumerate(problem.prototypes(state))
-            return _Seen(views, [_Near.of(views[g // n_sets], own, count) for g, own in sets])
+            return _ViewedRows(
+                views, [_Nearest.of(views[g // n_sets], own, count) for g, own in sets]
+            )
 
-        pairs = tuple(seen(x, 1) for x in sample.neighbors or ())
-        return cls(problem, state, model, seen(sample.x, CONNECTED), pairs)
+        pairs = tuple(in_views(x, 1) for x in sample.neighbors or ())
+        return cls(problem, state, model, in_views(sample.x, CONNECTED), pairs)
 
     def spread(self, x: Array, codes: Ints, n_classes: int) -> Posterior:
-        """Spread the labels of some rows, of classes in [0, n_classes).
+        """Spread the labels of some rows; `codes` are classes in [0, n_classes).
 
-        Labels that are left out determine how certain the probabilities are.
+        Held-out labels determine how certain the probabilities are.
 
         O(s (k + m)^3 + n m) time, for s sets of k prototypes, m labels and a sample of n rows.
         """
@@ -128,12 +130,14 @@ class KeptGraph:
         alpha, n_neighbors = float(self.model.alpha), int(self.model.n_neighbors)
         folds = _folds(codes)
         spread = spread_labels(problem, self._counted(problem), alpha, n_neighbors, folds)
-        posterior, *without = spread.posteriors
+        posterior, *fold_posteriors = spread.posteriors
         if not folds:
             return posterior
-        left_out = [own.by_graph(x[fold.rows]) for own, fold in zip(without, folds, strict=True)]
-        known = weights[np.concatenate([np.flatnonzero(fold.rows) for fold in folds])]
-        exponent = exponent_of_graph(np.concatenate(left_out), known)
+        left_out = [
+            own.by_graph(x[fold.rows]) for own, fold in zip(fold_posteriors, folds, strict=True)
+        ]
+        truth = weights[np.concatenate([np.flatnonzero(fold.rows) for fold in folds])]
+        exponent = exponent_of_graph(np.concatenate(left_out), truth)
         return replace(posterior, weights=np.array([exponent, 0.0]))
 
     def _counted(self, problem: SpreadingProblem) -> PrototypeState:
@@ -141,11 +145,13 @@ class KeptGraph:
         n_sets = problem.n_sets
         labeled = [space(problem.extra) for space in problem.spaces(self.state)[::n_sets]]
 
-        def near(seen: _Seen, count: int) -> list[NDArray[np.int32]]:
-            further = [_Near.of(z, own, count) for z, own in zip(seen.views, labeled, strict=True)]
+        def near(in_views: _ViewedRows, count: int) -> list[NDArray[np.int32]]:
+            further = [
+                _Nearest.of(z, own, count) for z, own in zip(in_views.views, labeled, strict=True)
+            ]
             return [
-                own.beside(further[g // n_sets], int(self.state.sizes[g]))
-                for g, own in enumerate(seen.near)
+                own.with_further(further[g // n_sets], int(self.state.sizes[g]))
+                for g, own in enumerate(in_views.near)
             ]
 
         sizes = self.state.sizes + len(problem.extra)
@@ -153,7 +159,7 @@ class KeptGraph:
         near_counts = [count_near(nodes, None, int(k)) for nodes, k in rows]
         adjacent: list[PairCounts] = []
         if self.pairs:
-            ends = zip(*(near(seen, 1) for seen in self.pairs), sizes, strict=True)
+            ends = zip(*(near(in_views, 1) for in_views in self.pairs), sizes, strict=True)
             adjacent = [count_edges(a[:, 0], b[:, 0], int(k)) for a, b, k in ends]
         return self.state.with_counts(
             near_counts, adjacent, np.zeros((self.state.sizes.sum(), problem.seeds.shape[1]))

@@ -5,7 +5,7 @@ const $ = (id) => document.getElementById(id);
 const canvas = $("map"), paint = canvas.getContext("2d");
 const MOST_TILES = 300, CLOSEST = 40;
 const LENS = 70;                   // screen pixels around the target where no map covers the picture
-const LAYERS = ["scene", "map", "doubt"];
+const LAYERS = ["scene", "map", "uncertainty"];
 let state = null;                  // as the server tells it
 let view = null;                   // {x, y: pixel in the middle, zoom: screen pixels a pixel}
 let chosen = null;                 // pixel chosen by a person instead of the question
@@ -93,7 +93,7 @@ function showAccuracy() {
   const a = state.accuracy;
   $("accuracy").textContent = a
     ? `The map guessed ${a.right} of the last ${a.total} answers right, before it learned them. ` +
-      "Pixels are asked where the map is in doubt: elsewhere it is right more often."
+      "Questions are about uncertain pixels: the accuracy elsewhere is higher."
     : "The map has not guessed an answer yet.";
   const without = state.classes.filter((one) => !one.labels).map((one) => one.name);
   $("enough").textContent = state.change === null ? ""
@@ -176,7 +176,7 @@ function showLook() {
 function whyAsked() {
   if (!state.n_labels) return "The first questions are spread over the scene.";
   const known = state.classes.filter((one) => one.labels).length;
-  return known > 1 && state.has_map ? "Asked because the map is in doubt here."
+  return known > 1 && state.has_map ? "Asked because the map is uncertain here."
     : "Asked because it differs most from the pixels labeled so far.";
 }
 
@@ -347,7 +347,7 @@ function drawNow() {
   paint.clearRect(0, 0, width, height);
   paint.imageSmoothingEnabled = view.zoom < 1;
   const level = Math.max(0, Math.min(state.top, Math.floor(Math.log2(1 / view.zoom) + 0.3)));
-  const opacity = { scene: 1, map: $("opacity").value / 100, doubt: $("doubt").value / 100 };
+  const opacity = { scene: 1, map: $("opacity").value / 100, uncertainty: $("uncertainty").value / 100 };
   const covers = state.has_map && opacity.map > 0;
   const show = (layer) => {
     if (!opacity[layer] || !state.look || (layer !== "scene" && !state.has_map)) return;
@@ -533,7 +533,7 @@ $("farther").addEventListener("click", () => zoomBy(1 / 1.6));
 $("whole").addEventListener("click", () => { whole(); draw(); });
 $("near").addEventListener("click", toTarget);
 $("polygon").addEventListener("click", startPolygon);
-for (const id of ["opacity", "doubt"]) $(id).addEventListener("input", draw);
+for (const id of ["opacity", "uncertainty"]) $(id).addEventListener("input", draw);
 for (const id of ["red", "green", "blue", "stretch"]) {
   $(id).addEventListener("change", () => act({
     do: "look", bands: ["red", "green", "blue"].map((one) => Number($(one).value)),

@@ -22,21 +22,22 @@ from daskclust.semisupervised.near_nodes import near_weights
 from daskclust.semisupervised.predict import margins
 
 #: Layers of the page, from below.
-LAYERS = ("scene", "map", "doubt")
-#: Pixels of a side: of a tile, of the coarsest level and of what is read once, at most.
+LAYERS = ("scene", "map", "uncertainty")
+#: Side of a tile in pixels, and maximum sides of the coarsest level and of the level that is read
+#: only once.
 TILE, OVERVIEW, READ = 256, 1024, 3072
 #: Approximate number of pixels that are read at once.
-_PLACES = 2**20
-#: Cells of which a pixel takes its classes.
+_PIXELS_AT_ONCE = 2**20
+#: Number of nearest cells whose classes a pixel gets.
 _NEAR = 3
-#: Tiles of either kind that are kept: some screens of them, about 100 MB.
-_KEPT = 128
-#: Shares of the values that are cut off at either end, by the name of the stretch.
+#: Maximum number of tiles in memory: several screens, about 100 MB.
+_MAX_TILES = 128
+#: Percentages of the values that are clipped at both ends, by the name of the stretch.
 STRETCHES = {"2-98 %": 2.0, "0.5-99.5 %": 0.5, "10-90 %": 10.0, "all": 0.0}
 
 
 def png(pixels: NDArray[np.uint8]) -> bytes:
-    """Return an image (height, width, 3 or 4) as a PNG file; the fourth says how opaque it is."""
+    """Return an image (height, width, 3 or 4) as a PNG file; the fourth channel is the opacity."""
     height, width, channels = pixels.shape
     lines = np.zeros((height, 1 + width * channels), np.uint8)
     lines[:, 1:] = pixels.reshape(height, -1)
@@ -53,7 +54,7 @@ def png(pixels: NDArray[np.uint8]) -> bytes:
 
 @dataclass(frozen=True)
 class _Bands:
-    """Three bands of pixels; travels to the workers."""
+    """A picklable function that returns three bands of pixels."""
 
     bands: tuple[int, ...]
 
@@ -67,35 +68,35 @@ _CELLS = np.dtype([("cells", np.int16, _NEAR), ("weights", np.uint8, _NEAR)])
 
 @dataclass(frozen=True)
 class _Nearest:
-    """The nearest cells of pixels; travels to the workers."""
+    """A picklable function that returns the nearest cells of pixels."""
 
     space: Callable[[Array], Floats]
     nodes: Floats
 
     def __call__(self, x: Array) -> Array:
-        found = np.zeros(len(x), _CELLS)
+        nearest = np.zeros(len(x), _CELLS)
         count = min(_NEAR + 1, len(self.nodes))
         if len(x) and count > 1:
             cells, distances = nearest_several(self.space(x), self.nodes, count)
-            found["cells"][:, : count - 1] = cells[:, :-1]
-            found["weights"][:, : count - 1] = np.rint(255 * near_weights(distances))
+            nearest["cells"][:, : count - 1] = cells[:, :-1]
+            nearest["weights"][:, : count - 1] = np.rint(255 * near_weights(distances))
         elif len(x):
-            found["weights"][:, 0] = 255
-        return found
+            nearest["weights"][:, 0] = 255
+        return nearest
 
 
 class Pictures:
     """Tiles of a cube at steps of 1, 2, 4, ... pixels.
 
-    `mapped` is the cube without the pixels of which no class is shown, the same by default.
+    `mapped` is the cube without the pixels whose classes are not shown; by default, the cube.
     """
 
     def __init__(self, cube: Any, mapped: Any = None) -> None:
         self.cube, self._mapped = cube, cube if mapped is None else mapped
         self.shape = height, width = int(cube.shape[0]), int(cube.shape[1])
-        #: The coarsest level, and the one that is read once: every 2^level-th pixel.
+        #: The coarsest level, and the level that is read only once: every 2^level-th pixel.
         self.top, self._read_once = (
-            max(0, math.ceil(math.log2(max(height, width) / most))) for most in (OVERVIEW, READ)
+            max(0, math.ceil(math.log2(max(height, width) / side))) for side in (OVERVIEW, READ)
         )
         n_bands = int(cube.shape[2])
         chosen = rgb_bands(n_bands, cube.wavelengths) if n_bands > 2 else [0, 0, 0]
@@ -113,7 +114,7 @@ class Pictures:
             return [f"{length:.4g} nm" for length in self.cube.wavelengths.tolist()]
         return self.cube.band_names or [f"band {band}" for band in self.cube.bands.tolist()]
 
-    def look(self, bands: Sequence[int], stretch: str) -> None:
+    def choose_bands(self, bands: Sequence[int], stretch: str) -> None:
         """Choose three bands and a stretch; new bands require a pass over the scene."""
         chosen = tuple(int(band) for band in bands)
         if len(chosen) != 3 or not all(0 <= band < self.cube.shape[2] for band in chosen):
@@ -123,8 +124,8 @@ class Pictures:
         self._overview(_Bands(chosen))
         with self._lock:
             self.bands, self.stretch = chosen, stretch
-            kept = {"cells", _Bands(chosen)}
-            self._overviews = {k: self._overviews[k] for k in self._overviews if k in kept}
+            needed = {"cells", _Bands(chosen)}
+            self._overviews = {k: self._overviews[k] for k in self._overviews if k in needed}
 
     def classify(self, cells: Cells) -> None:
         self._nearest = _Nearest(cells.space, cells.nodes)
@@ -144,30 +145,30 @@ class Pictures:
         return valid[::step, ::step], values[::step, ::step]
 
     def _read(self, rows: slice, columns: slice, level: int, make: Any) -> tuple[Bools, Array]:
-        """Every 2^level-th pixel of a window: whether it counts, and what is made of it."""
+        """Return validity and values of `make` for every 2^level-th pixel of a window."""
         step = 2**level
         lines = np.arange(rows.start, rows.stop, step)
         across = np.arange(columns.start, columns.stop, step)
-        # Places travel to the workers: as many whole lines of blocks as make a million of them.
+        # Pixel numbers are sent to the workers: complete lines of blocks, about a million pixels.
         block = self.cube.blocks.block[0]
-        at_once = block * max(1, _PLACES * step // (block * len(across)))
-        ends = np.arange(rows.start // at_once + 1, -(-rows.stop // at_once)) * at_once
+        n_lines = block * max(1, _PIXELS_AT_ONCE * step // (block * len(across)))
+        ends = np.arange(rows.start // n_lines + 1, -(-rows.stop // n_lines)) * n_lines
         read = [
-            self._take(some[:, None] * self.shape[1] + across, make)
-            for some in np.split(lines, np.searchsorted(lines, ends))
-            if len(some)
+            self._take(lines_at_once[:, None] * self.shape[1] + across, make)
+            for lines_at_once in np.split(lines, np.searchsorted(lines, ends))
+            if len(lines_at_once)
         ]
         valid, values = zip(*read, strict=True)
         return np.concatenate(valid), np.concatenate(values)
 
-    def _take(self, places: NDArray[np.intp], make: Any) -> tuple[Bools, Array]:
+    def _take(self, pixels: NDArray[np.intp], make: Any) -> tuple[Bools, Array]:
         cube = self._mapped if make is self._nearest else self.cube
-        kept, values = cube.take_pixels(places.ravel(), make)
-        valid = np.zeros(places.size, bool)
-        valid[kept] = True
-        out = np.zeros((places.size, *values.shape[1:]), values.dtype)
-        out[kept] = values
-        return valid.reshape(places.shape), out.reshape(*places.shape, *values.shape[1:])
+        is_valid, values = cube.take_pixels(pixels.ravel(), make)
+        valid = np.zeros(pixels.size, bool)
+        valid[is_valid] = True
+        out = np.zeros((pixels.size, *values.shape[1:]), values.dtype)
+        out[is_valid] = values
+        return valid.reshape(pixels.shape), out.reshape(*pixels.shape, *values.shape[1:])
 
     def has(self, level: int, down: int, across: int) -> bool:
         if not 0 <= level <= self.top:
@@ -179,8 +180,8 @@ class Pictures:
     def _tile(self, level: int, down: int, across: int, make: Any) -> tuple[Bools, Any]:
         if level >= self._read_once:
             valid, values = self._coarser(level, make)
-            part = np.s_[down * TILE : (down + 1) * TILE, across * TILE : (across + 1) * TILE]
-            return valid[part], values[part]
+            window = np.s_[down * TILE : (down + 1) * TILE, across * TILE : (across + 1) * TILE]
+            return valid[window], values[window]
         key = make if isinstance(make, _Bands) else "cells", level, down, across
         with self._lock:
             if key in self._tiles:
@@ -189,20 +190,20 @@ class Pictures:
         step = TILE * 2**level
         rows = slice(down * step, min((down + 1) * step, self.shape[0]))
         columns = slice(across * step, min((across + 1) * step, self.shape[1]))
-        found = self._read(rows, columns, level, make)
+        tile = self._read(rows, columns, level, make)
         with self._lock:
-            self._tiles[key] = found
-            while len(self._tiles) > _KEPT:
+            self._tiles[key] = tile
+            while len(self._tiles) > _MAX_TILES:
                 self._tiles.popitem(last=False)
-        return found
+        return tile
 
     def scene(self, level: int, down: int, across: int) -> bytes:
-        bands, cut = _Bands(self.bands), STRETCHES[self.stretch]
-        whole, overview = self._coarser(self.top, bands)
+        bands, clipped = _Bands(self.bands), STRETCHES[self.stretch]
+        is_valid, overview = self._coarser(self.top, bands)
         valid, values = self._tile(level, down, across, bands)
         out = np.zeros((*valid.shape, 3), np.uint8)
-        if whole.any():
-            low, high = np.percentile(overview[whole], [cut, 100 - cut], axis=0)
+        if is_valid.any():
+            low, high = np.percentile(overview[is_valid], [clipped, 100 - clipped], axis=0)
             scaled = (values - low) / np.where(high > low, high - low, 1.0)
             out[:] = np.rint(255 * np.clip(scaled, 0, 1))
         out[~valid] = drawn(np.array(-1), ())[1]
@@ -219,14 +220,14 @@ class Pictures:
         self, level: int, down: int, across: int, shares: Floats, colors: Sequence[str]
     ) -> bytes:
         """Return a tile of the classes; `shares` (cells, classes) are their probabilities."""
-        valid, found = self._posterior(level, down, across, shares)
-        places, table = drawn(np.where(valid, found.argmax(axis=2), -1), colors)
-        return png(np.dstack([table[places], np.where(valid, 255, 0).astype(np.uint8)]))
+        valid, posterior = self._posterior(level, down, across, shares)
+        indices, table = drawn(np.where(valid, posterior.argmax(axis=2), -1), colors)
+        return png(np.dstack([table[indices], np.where(valid, 255, 0).astype(np.uint8)]))
 
-    def doubt(self, level: int, down: int, across: int, shares: Floats) -> bytes:
-        """Return a tile that is white and the more opaque, the less certain the class is."""
-        valid, found = self._posterior(level, down, across, shares)
+    def uncertainty(self, level: int, down: int, across: int, shares: Floats) -> bytes:
+        """Return a white tile, which is more opaque where the class is less certain."""
+        valid, posterior = self._posterior(level, down, across, shares)
         out = np.full((*valid.shape, 4), 255, np.uint8)
-        doubt = np.where(valid, 1.0 - margins(found), 0.0)
-        out[:, :, 3] = np.rint(255 * np.clip(doubt, 0, 1))
+        opacity = np.where(valid, 1.0 - margins(posterior), 0.0)
+        out[:, :, 3] = np.rint(255 * np.clip(opacity, 0, 1))
         return png(out)

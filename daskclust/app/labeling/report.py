@@ -28,7 +28,7 @@ def write_questions_report(
 ) -> Path:
     """Write a page with numbered pixels on the scene, their spectra and the expected gain.
 
-    For the picture, three bands of a scene of up to 512 MiB are read once more.
+    The picture takes another read of three bands; scenes above 512 MiB have no picture.
     """
     output = Report(path, overwrite=overwrite)
     output.check()
@@ -45,10 +45,10 @@ def write_questions_report(
         )
     page.figure("Where", _map(cube, questions))
     page.figure("Spectra", _spectra(cube, questions))
-    parts = {name: getattr(questions, name) for name in ("lines", "columns", "x", "y")}
+    positions = {name: getattr(questions, name) for name in ("lines", "columns", "x", "y")}
     columns = [
-        Column({"lines": "row", "columns": "column"}.get(name, name), [f"{v:.10g}" for v in part])
-        for name, part in parts.items()
+        Column({"lines": "row", "columns": "column"}.get(name, name), [f"{v:.10g}" for v in values])
+        for name, values in positions.items()
     ]
     page.section("Pixels", "table", columns=[Column("number", range(1, n + 1)), *columns], left=0)
     if gain is not None:
@@ -58,8 +58,8 @@ def write_questions_report(
         page.figure(
             "Expected change by further answers",
             picture,
-            caption="Estimated from the model's probabilities; bands hold four fifths of the "
-            "draws. A flat curve near 0: more labels would change little.",
+            caption="Estimated from the model's probabilities; the bands contain 80 % of the "
+            "draws. If the curve is flat and near 0, more labels would change little.",
         )
     output.write(page.html(job))
     return Path(path)
@@ -74,12 +74,12 @@ def _map(cube: Any, questions: Any) -> Markup:
         if photo is not None:
             ax.imshow(photo, extent=(0, width, height, 0), interpolation="nearest")
         ax.set(xlim=(0, width), ylim=(height, 0), aspect="equal", xlabel="column", ylabel="row")
-        places = np.column_stack([questions.columns, questions.lines]) + 0.5
-        for i, place in enumerate(places, start=1):
-            ax.plot(*place, "o", ms=5, mfc="none", mec="white", mew=1.5)
+        points = np.column_stack([questions.columns, questions.lines]) + 0.5
+        for i, point in enumerate(points, start=1):
+            ax.plot(*point, "o", ms=5, mfc="none", mec="white", mew=1.5)
             ax.annotate(
                 str(i),
-                tuple(place),
+                tuple(point),
                 xytext=(4, 4),
                 textcoords="offset points",
                 color="black",
@@ -104,6 +104,6 @@ def _spectra(cube: Any, questions: Any) -> Markup:
             ax.plot(x, line * 0.9 - i, lw=1.2)
         ax.set_yticks(-np.arange(n) + 0.4, [str(i + 1) for i in range(n)])
         ax.set_xlabel("band" if cube.wavelengths is None else "wavelength (nm)")
-        ax.set_ylabel("number; each from its least to its greatest value")
+        ax.set_ylabel("number; each spectrum is scaled to its range")
 
     return svg(draw, (9.0, max(3.0, 0.45 * n)), name=f"Spectra of {n} pixels")

@@ -1,4 +1,4 @@
-"""The page's server: one state for all tabs, HTTP at this machine alone, a token in every path."""
+"""HTTP server of the page: one state for all tabs, local connections only, a token in each path."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from tornado.web import Application, HTTPError, RequestHandler
 from daskclust.app.labeling.files import AnswersFile, write_answers
 from daskclust.app.labeling.learner import Learned, Learner
 from daskclust.app.labeling.pictures import LAYERS, STRETCHES, TILE, Pictures
-from daskclust.app.labeling.session import Refused, Session
+from daskclust.app.labeling.session import InvalidRequest, Session
 from daskclust.core.array_types import Ints
 from daskclust.core.storage.outputs import json_text
 from daskclust.core.storage.redact import redact
 
-#: Pixels of a polygon that are labeled at most, and its corners.
-_INSIDE, _CORNERS = 100, 1000
-#: Seconds after which a question for news is answered without any; bytes of a message at most.
-_PATIENCE, _LONGEST = 20.0, 2**20
-#: Files of the page, by their place in the URL.
+#: Maximum number of labeled pixels of a polygon, and of its corners.
+_MAX_PIXELS, _CORNERS = 100, 1000
+#: Seconds after which a request for news is answered without news, and maximum bytes of a request.
+_PATIENCE, _MAX_BYTES = 20.0, 2**20
+#: Files of the page, by their path in the URL.
 _FILES = {
     "": ("page.html", "text/html; charset=utf-8"),
     "page.js": ("page.js", "text/javascript; charset=utf-8"),
@@ -49,7 +49,7 @@ _HERE = {"127.0.0.1", "localhost", "::1"}
 
 
 def pixels_inside(corners: Sequence[Sequence[float]], shape: tuple[int, int]) -> Ints:
-    """Return pixels (m, 2) whose centers a polygon covers; of many, some 100 evenly spread.
+    """Return pixels (m, 2) whose centers a polygon covers; at most 100, evenly spread.
 
     Corners are (row, column) in pixels; the center of the first one is at (0.5, 0.5).
 
@@ -58,9 +58,9 @@ def pixels_inside(corners: Sequence[Sequence[float]], shape: tuple[int, int]) ->
     """
     path = np.asarray(corners, dtype=float)
     if path.ndim != 2 or path.shape[1] != 2 or not 3 <= len(path) <= _CORNERS:
-        raise Refused(f"A polygon needs 3 to {_CORNERS} corners.")
+        raise InvalidRequest(f"A polygon needs 3 to {_CORNERS} corners.")
     if not np.isfinite(path).all():
-        raise Refused("A corner of the polygon is not a number.")
+        raise InvalidRequest("A corner of the polygon is not a number.")
     path = np.clip(path, 0, shape)
     low, high = np.floor(path.min(axis=0)).astype(int), np.ceil(path.max(axis=0)).astype(int)
     step = max(1, int(np.sqrt(np.prod(np.maximum(high - low, 1), dtype=float) / 20_000)))
@@ -70,10 +70,10 @@ def pixels_inside(corners: Sequence[Sequence[float]], shape: tuple[int, int]) ->
     for (y0, x0), (y1, x1) in zip(path, np.roll(path, -1, axis=0), strict=True):
         if y0 != y1:
             inside ^= ((y0 > y) != (y1 > y)) & (x < (x1 - x0) * (y - y0) / (y1 - y0) + x0)
-    found = np.stack([rows[inside], columns[inside]], axis=1).astype(np.int64)
-    if len(found) <= _INSIDE:
-        return found
-    return found[np.linspace(0, len(found) - 1, _INSIDE).astype(int)]
+    pixels = np.stack([rows[inside], columns[inside]], axis=1).astype(np.int64)
+    if len(pixels) <= _MAX_PIXELS:
+        return pixels
+    return pixels[np.linspace(0, len(pixels) - 1, _MAX_PIXELS).astype(int)]
 
 
 class Page:
@@ -100,7 +100,7 @@ class Page:
         self._doing: list[str] = ["starting"]
         self._message = ""
         self._saved: dict[str, str] = {}
-        self._look_version = self._map_version = self.version = 0
+        self._scene_version = self._map_version = self.version = 0
         self._lock = threading.RLock()
         self._jobs: queue.Queue[Callable[[], None]] = queue.Queue()
         self._news: Callable[[], object] = lambda: None
@@ -110,15 +110,15 @@ class Page:
     def run(self, prepare: Callable[[Page], Learner]) -> None:
         """Prepare, then process the requests one by one until a signal ends the server."""
         self.learner = prepare(self)
-        self.learner.read([one.pixel for one in self.session.everything])
+        self.learner.read([label.pixel for label in self.session.answers])
         self._learn()
         with self._lock:
             self._doing = []
         self._changed()
         while True:
-            self._one(self._jobs.get())
+            self._run_job(self._jobs.get())
 
-    def _one(self, job: Callable[[], None]) -> None:
+    def _run_job(self, job: Callable[[], None]) -> None:
         try:
             job()
         except Exception as error:  # the page shows the error; labels are saved
@@ -146,116 +146,116 @@ class Page:
         assert self.learner is not None
         with self._lock:
             names = self.session.names
-            known = [(one.pixel, one.name or "") for one in self.session.labels]
-            vain = [one.pixel for one in self.session.skipped]
+            labeled = [(label.pixel, label.name or "") for label in self.session.labels]
+            skipped_pixels = [label.pixel for label in self.session.skipped]
             passed = list(self._passed)
-        learned = self.learner.learn(names, known, vain, passed)
+        learned = self.learner.learn(names, labeled, skipped_pixels, passed)
         with self._lock:
             self._learned = learned
             self._map_version += 1
 
     def show_scene(self) -> None:
-        """Let tabs fetch the scene: its overview was read."""
+        """Let tabs request the scene after its overview was read."""
         with self._lock:
-            self._look_version += 1
+            self._scene_version += 1
         self._changed()
 
     # Requests of browser tabs
 
-    def act(self, wish: dict[str, Any]) -> dict[str, Any]:
-        """Process a request of a tab and return the state; raise Refused if it is invalid."""
-        known = {
+    def act(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Process a request of a tab and return the state; raise InvalidRequest if invalid."""
+        actions = {
             "label": self._label,
-            "polygon": lambda wish: self.session.say(wish["pixels"], _name(wish)),
-            "skip": lambda wish: self.session.say([self._asked(wish)], None, asked=True),
+            "polygon": lambda request: self.session.assign(request["pixels"], _name(request)),
+            "skip": lambda request: self.session.assign([self._asked(request)], None, asked=True),
             "another": self._another,
             "undo": lambda _: self.session.undo(),
-            "add": lambda wish: self.session.add(wish.get("class")),
-            "change": lambda wish: self.session.change(
-                wish.get("class"), wish.get("to"), wish.get("color")
+            "add": lambda request: self.session.add(request.get("class")),
+            "change": lambda request: self.session.change(
+                request.get("class"), request.get("to"), request.get("color")
             ),
-            "remove": lambda wish: self.session.remove(wish.get("class")),
-            "look": self._look,
+            "remove": lambda request: self.session.remove(request.get("class")),
+            "look": self._choose_bands,
             "refit": lambda _: self._do("learning", self._learn),
-            "save": self._wish_to_save,
+            "save": self._request_save,
         }
-        name = str(wish.get("do"))
-        action = known.get(name)
+        name = str(request.get("do"))
+        action = actions.get(name)
         if action is None:
-            raise Refused(f"The action {name[:40]!r} does not exist.")
-        if self.learner is None and wish["do"] not in ("add", "change", "remove"):
-            raise Refused("The scene is still being read; wait until the page is ready.")
+            raise InvalidRequest(f"The action {name[:40]!r} does not exist.")
+        if self.learner is None and request["do"] not in ("add", "change", "remove"):
+            raise InvalidRequest("The scene is still being read; wait until the page is ready.")
         # This is outside the lock, so that tabs can continue while pixels are read.
-        wish = {**wish, "pixels": self._pixels_of(wish)}
-        with self._lock, self.session.whole_or_not():
+        request = {**request, "pixels": self._pixels_of(request)}
+        with self._lock, self.session.restored_on_error():
             self._message = ""
-            before = self.session.everything, self.session.classes
-            action(wish)
-            if before != (self.session.everything, self.session.classes):
+            before = self.session.answers, self.session.classes
+            action(request)
+            if before != (self.session.answers, self.session.classes):
                 grid = self.pictures.cube.pixel_grid
-                write_answers(self.file, self.session.everything, grid, self.session.about)
-                self._learned_is_old()
+                write_answers(self.file, self.session.answers, grid, self.session.about)
+                self._request_refit()
         self._changed()
         return self.state()
 
-    def _learned_is_old(self) -> None:
-        # The next question comes with the refit; one asked in the meantime would be stale.
+    def _request_refit(self) -> None:
+        # The refit finds the next question; a question of the old model would be outdated.
         self._learned = replace(self._learned, question=None, predicted=None)
         if self.learner is not None and "learning" not in self._doing[1:]:
             self._do("learning", self._learn)
 
-    def _asked(self, wish: dict[str, Any]) -> tuple[int, int]:
-        """Return the pixel of the question that is answered; another tab may have been faster."""
-        pixel = _pixel(wish)
+    def _asked(self, request: dict[str, Any]) -> tuple[int, int]:
+        """Return the pixel of an answer; raise InvalidRequest if another tab has answered it."""
+        pixel = _pixel(request)
         if pixel != self._learned.question:
-            raise Refused("This question was answered already; here is the next one.")
+            raise InvalidRequest("This question was answered already; here is the next one.")
         return pixel
 
-    def _label(self, wish: dict[str, Any]) -> None:
-        pixel = self._asked(wish) if wish.get("asked") else _pixel(wish)
+    def _label(self, request: dict[str, Any]) -> None:
+        pixel = self._asked(request) if request.get("asked") else _pixel(request)
         asked = pixel == self._learned.question
         predicted = self._learned.predicted if asked else None
-        self.session.say([pixel], _name(wish), asked=asked, predicted=predicted)
+        self.session.assign([pixel], _name(request), asked=asked, predicted=predicted)
 
-    def _pixels_of(self, wish: dict[str, Any]) -> list[tuple[int, int]]:
-        if wish["do"] == "label":
-            pixels = [_pixel(wish)]
-        elif wish["do"] == "polygon":
+    def _pixels_of(self, request: dict[str, Any]) -> list[tuple[int, int]]:
+        if request["do"] == "label":
+            pixels = [_pixel(request)]
+        elif request["do"] == "polygon":
             try:
-                covered = pixels_inside(wish.get("corners") or [], self.session.shape)
+                covered = pixels_inside(request.get("corners") or [], self.session.shape)
             except (TypeError, ValueError) as error:
-                raise Refused(str(error)) from error
+                raise InvalidRequest(str(error)) from error
             pixels = [(row, column) for row, column in covered.tolist()]
             if not pixels:
-                raise Refused("The polygon covers no center of a pixel.")
+                raise InvalidRequest("The polygon covers no center of a pixel.")
         else:
             return []
         assert self.learner is not None
         height, width = self.session.shape
-        there = [(y, x) for y, x in pixels if 0 <= y < height and 0 <= x < width]
-        values = self.learner.read(there)
-        found = [pixel for pixel, one in zip(there, values, strict=True) if one is not None]
-        if not found:
-            raise Refused("No data here: the pixel is masked, or outside of the scene.")
-        return found
+        inside = [(y, x) for y, x in pixels if 0 <= y < height and 0 <= x < width]
+        values = self.learner.read(inside)
+        valid = [pixel for pixel, value in zip(inside, values, strict=True) if value is not None]
+        if not valid:
+            raise InvalidRequest("No data here: the pixel is masked, or outside of the scene.")
+        return valid
 
-    def _another(self, wish: dict[str, Any]) -> None:
-        self._passed.append(self._asked(wish))
-        self._learned_is_old()
+    def _another(self, request: dict[str, Any]) -> None:
+        self._passed.append(self._asked(request))
+        self._request_refit()
 
-    def _look(self, wish: dict[str, Any]) -> None:
-        bands = wish.get("bands") or self.pictures.bands
-        stretch = str(wish.get("stretch") or self.pictures.stretch)
+    def _choose_bands(self, request: dict[str, Any]) -> None:
+        bands = request.get("bands") or self.pictures.bands
+        stretch = str(request.get("stretch") or self.pictures.stretch)
 
-        def look() -> None:
-            self.pictures.look(bands, stretch)
+        def choose() -> None:
+            self.pictures.choose_bands(bands, stretch)
             self.show_scene()
 
-        self._do("reading the bands", look)
+        self._do("reading the bands", choose)
 
-    def _wish_to_save(self, _: dict[str, Any]) -> None:
+    def _request_save(self, _: dict[str, Any]) -> None:
         if not self.session.labels:
-            raise Refused("A map needs labels. Label a pixel first.")
+            raise InvalidRequest("A map needs labels. Label a pixel first.")
 
         def save() -> None:
             self._saved = {}
@@ -282,11 +282,11 @@ class Page:
                 if learned.question is None
                 else {"row": learned.question[0], "column": learned.question[1]},
                 "classes": [
-                    {**one._asdict(), "labels": counts[one.name]} for one in session.classes
+                    {**item._asdict(), "labels": counts[item.name]} for item in session.classes
                 ],
                 "labels": [
-                    [one.row, one.column, session.names.index(one.name or "")]
-                    for one in session.labels[-2000:]
+                    [item.row, item.column, session.names.index(item.name or "")]
+                    for item in session.labels[-2000:]
                 ],
                 "n_labels": len(session.labels),
                 "n_skipped": len(session.skipped),
@@ -299,7 +299,7 @@ class Page:
                 "shape": list(pictures.shape),
                 "top": pictures.top,
                 "tile": TILE,
-                "look": self._look_version,
+                "look": self._scene_version,
                 "map": self._map_version,
                 "bands": list(pictures.bands),
                 "band_names": pictures.band_names,
@@ -312,18 +312,18 @@ class Page:
 
     def tile(self, layer: str, level: int, down: int, across: int) -> bytes | None:
         """Return a tile as PNG, or None if the tile does not exist."""
-        if not self.pictures.has(level, down, across) or not self._look_version:
+        if not self.pictures.has(level, down, across) or not self._scene_version:
             return None
         if layer == "scene":
             return self.pictures.scene(level, down, across)
         with self._lock:
             learned = self._learned
-            colors = {one.name: one.color for one in self.session.classes}
+            colors = {each.name: each.color for each in self.session.classes}
         if learned.shares is None:
             return None
-        if layer == "doubt":
-            return self.pictures.doubt(level, down, across, learned.shares)
-        # The running refit may contain a class that was removed or renamed since.
+        if layer == "uncertainty":
+            return self.pictures.uncertainty(level, down, across, learned.shares)
+        # The last fit may contain a class that was removed or renamed since.
         shown = [colors.get(name, "#000000") for name in learned.names]
         return self.pictures.map(level, down, across, learned.shares, shown)
 
@@ -334,28 +334,28 @@ class Page:
         learner, labels = self.learner, self.session.labels
 
         def mean(pixels: list[tuple[int, int]]) -> list[float] | None:
-            some = [value for value in learner.read(pixels) if value is not None]
-            return [round(float(v), 6) for v in np.mean(some, axis=0)] if some else None
+            present = [value for value in learner.read(pixels) if value is not None]
+            return [round(float(v), 6) for v in np.mean(present, axis=0)] if present else None
 
         means = {
-            name: mean([one.pixel for one in labels if one.name == name])
+            name: mean([label.pixel for label in labels if label.name == name])
             for name in self.session.names
         }
-        known = {name: values for name, values in means.items() if values is not None}
-        return {"values": mean([(row, column)]), "classes": known}
+        present_means = {name: values for name, values in means.items() if values is not None}
+        return {"values": mean([(row, column)]), "classes": present_means}
 
 
-def _pixel(wish: dict[str, Any]) -> tuple[int, int]:
-    row, column = wish.get("row"), wish.get("column")
+def _pixel(request: dict[str, Any]) -> tuple[int, int]:
+    row, column = request.get("row"), request.get("column")
     if not (type(row) is int and type(column) is int):
-        raise Refused("A pixel has a whole row and column.")
+        raise InvalidRequest("A pixel has a whole row and column.")
     return row, column
 
 
-def _name(wish: dict[str, Any]) -> str:
-    name = wish.get("class")
+def _name(request: dict[str, Any]) -> str:
+    name = request.get("class")
     if not isinstance(name, str):
-        raise Refused("Choose a class.")
+        raise InvalidRequest("Choose a class.")
     return name
 
 
@@ -375,8 +375,8 @@ class _Handler(RequestHandler):
     def prepare(self) -> None:
         """Check the host, the origin and the token, in this order.
 
-        A page of another origin names itself, and one that has only given this machine a name
-        of its own comes with a foreign host; proxies and tunnels keep or state theirs.
+        A page of another origin sends its origin. A page that has given this machine another name
+        (DNS rebinding) sends a foreign host. Proxies and tunnels keep the host or add a header.
         """
         headers = self.request.headers
         host = headers.get("Host", "")
@@ -391,48 +391,48 @@ class _Handler(RequestHandler):
         site = headers.get("Sec-Fetch-Site", "none")
         if not is_page and site not in ("same-origin", "none"):
             raise HTTPError(403)
-        given = str(self.path_kwargs.get("token", ""))
-        if not hmac.compare_digest(given.encode(), self.token.encode()):
+        sent_token = str(self.path_kwargs.get("token", ""))
+        if not hmac.compare_digest(sent_token.encode(), self.token.encode()):
             raise HTTPError(404)
 
     def write_error(self, status_code: int, **_: Any) -> None:
         self.finish(f"{status_code}: {responses.get(status_code, '')}\n")
 
     async def get(self, token: str, rest: str) -> None:
-        found: Any = None
+        response: Any = None
         first, *parts = rest.split("/")
         if rest in _FILES:
             name, kind = _FILES[rest]
             self.set_header("Content-Type", kind)
-            found = files("daskclust.app.labeling").joinpath(name).read_bytes()
+            response = files("daskclust.app.labeling").joinpath(name).read_bytes()
         elif rest == "state":
             await self.news.after(self._number("since", -1), self.page)
-            found = self.page.state()
+            response = self.page.state()
         elif rest == "spectrum":
-            place = self._number("row"), self._number("column")
-            if all(0 <= at < n for at, n in zip(place, self.page.session.shape, strict=True)):
-                found = await self._run(self.page.spectrum, *place)
+            pixel = self._number("row"), self._number("column")
+            if all(0 <= i < n for i, n in zip(pixel, self.page.session.shape, strict=True)):
+                response = await self._run(self.page.spectrum, *pixel)
         elif first == "tile" and len(parts) == 4 and parts[0] in LAYERS:
             numbers = [int(part) if part.isdecimal() else -1 for part in parts[1:]]
-            found = await self._run(self.page.tile, parts[0], *numbers)
+            response = await self._run(self.page.tile, parts[0], *numbers)
             self.set_header("Content-Type", "image/png")
-        if found is None:
+        if response is None:
             raise HTTPError(404)
-        self.finish(found)
+        self.finish(response)
 
     async def post(self, token: str, rest: str) -> None:
         if rest != "act" or self.request.headers.get("Content-Type") != "application/json":
             raise HTTPError(404)
         try:
-            wish = json.loads(self.request.body)
+            action = json.loads(self.request.body)
         except ValueError as error:
             raise HTTPError(400) from error
-        if not isinstance(wish, dict):
+        if not isinstance(action, dict):
             raise HTTPError(400)
         try:
-            self.finish(await self._run(self.page.act, wish))
+            self.finish(await self._run(self.page.act, action))
         except Exception as error:  # errors of a cluster or a disk are shown on the page
-            kind = "" if isinstance(error, Refused) else f"{type(error).__name__}: "
+            kind = "" if isinstance(error, InvalidRequest) else f"{type(error).__name__}: "
             self.set_status(409)
             self.finish({"refused": f"{kind}{redact(error)}"[:500], "state": self.page.state()})
 
@@ -454,7 +454,7 @@ class _Handler(RequestHandler):
             raise HTTPError(400) from error
 
     def log_exception(self, *args: Any) -> None:
-        """Say nothing: the page shows what goes wrong, and the terminal is the command's."""
+        """Log nothing: the page shows errors, and the command uses the terminal."""
 
 
 class _News:
@@ -468,7 +468,7 @@ class _News:
         self._event = asyncio.Event()
 
     async def after(self, version: int, page: Page) -> None:
-        """Wait until there is another version, or for a while."""
+        """Wait until the page has another version, at most ``_PATIENCE`` seconds."""
         event = self._event
         if version == page.version:
             with suppress(TimeoutError):
@@ -477,7 +477,7 @@ class _News:
 
 @contextmanager
 def serve(page: Page, port: int = 0) -> Iterator[str]:
-    """Serve a page at this machine, in a thread of its own; yield its URL.  Port 0: a free one."""
+    """Serve a page on this machine in a new thread; yield its URL.  Port 0 means a free port."""
     token = secrets.token_urlsafe(24)
     listening = socket.create_server(("127.0.0.1", port))
     listening.setblocking(False)
@@ -491,7 +491,7 @@ def serve(page: Page, port: int = 0) -> Iterator[str]:
         options = {"page": page, "token": token, "news": news, "pool": pool}
         routes = [(r"/(?P<token>[^/]*)/(?P<rest>.*)", _Handler, options)]
         application = Application(routes, log_function=lambda _: None)
-        server = HTTPServer(application, max_body_size=_LONGEST, max_buffer_size=_LONGEST)
+        server = HTTPServer(application, max_body_size=_MAX_BYTES, max_buffer_size=_MAX_BYTES)
         server.add_socket(listening)
         page._news = lambda: loop.call_soon_threadsafe(news.wake)
         ended.append(lambda: loop.call_soon_threadsafe(end.set))

@@ -22,7 +22,7 @@ from daskclust.app.labeling.files import AnswersFile, Label, read_answers
 from daskclust.app.labeling.learner import Learner
 from daskclust.app.labeling.pictures import Pictures, _Bands
 from daskclust.app.labeling.server import Page, pixels_inside, serve
-from daskclust.app.labeling.session import Refused, Session
+from daskclust.app.labeling.session import InvalidRequest, Session
 
 pytestmark = pytest.mark.usefixtures("few_trees")
 
@@ -95,7 +95,7 @@ def learner() -> Learner:
 @pytest.fixture
 def served(learner, tmp_path) -> Iterator[_Served]:
     def prepare(page: Page) -> Learner:
-        page.pictures.look(page.pictures.bands, page.pictures.stretch)
+        page.pictures.choose_bands(page.pictures.bands, page.pictures.stretch)
         page.show_scene()
         page.pictures.classify(learner.cells)
         return learner
@@ -167,7 +167,7 @@ def test_questions_lead_to_the_map(served):
     assert valid.sum() == HEIGHT * WIDTH - 9
     right = (shown[:, :, :3] == colors[truth]).all(axis=2)
     assert right[valid].mean() > 0.98
-    for layer in ("scene", "doubt"):
+    for layer in ("scene", "uncertainty"):
         status, _, body = served.get(f"tile/{layer}/0/0/0")
         assert status == 200
         assert _pixels(body).shape[:2] == (HEIGHT, WIDTH)
@@ -275,7 +275,7 @@ def test_pixels_of_polygons_by_hand():
     assert len(large) == 100
     assert np.ptp(large[:, 0]) > 2500
     assert not len(pixels_inside([(5, 5), (5, 5.4), (5.4, 5.4)], (9, 9)))
-    with pytest.raises(Refused):
+    with pytest.raises(InvalidRequest):
         pixels_inside([(0, 0), (0, float("nan")), (1, 1)], (9, 9))
 
 
@@ -413,7 +413,7 @@ def test_tiles_of_every_level_show_every_so_manyth_pixel(monkeypatch):
     values = np.random.default_rng(0).random((75, 50, 3), np.float32)
     values[3:9, 4:20] = np.nan
     found = Pictures(open_cube(values, dims=("y", "x", "band"), chunks=(16, 16)))
-    found.look((0, 1, 2), "all")
+    found.choose_bands((0, 1, 2), "all")
     assert found.top == 3
     for level in range(found.top + 1):
         for down, across in np.ndindex(5, 5):
