@@ -205,7 +205,7 @@ class TableJob(Job):
             self._write_report(model, labels, legend, results, progress)
 
     def _write_report(
-        self, model: Any, labels: Any, legend: Legend, found: dict[str, Any], progress: Progress
+        self, model: Any, labels: Any, legend: Legend, results: dict[str, Any], progress: Progress
     ) -> None:
         from daskclust.app.report import write_table_report
 
@@ -222,8 +222,8 @@ class TableJob(Job):
                 Report(self.options.report, overwrite=self.replace["--report"]),
                 model=model,
                 legend=legend,
-                found=found,
-                agreement=_outputs.agreements_in(found),
+                results=results,
+                agreement=_outputs.agreements_in(results),
                 profiles=replace(profiles, labels=codes, names=names),
                 rules=rules,
                 title=self.title_of(model),

@@ -48,11 +48,11 @@ from daskclust.core.storage.outputs import json_text
 from daskclust.core.storage.redact import redact
 from daskclust.scenes.bands import name_of_samples
 
-#: Characters that the layers of a map may take in the page.
-_ROOM = 3_000_000
-#: Pixels along the longer side of the plain picture, and of the scene.
+#: Maximum number of characters of the layers of a map in the page.
+_MAX_CHARACTERS = 3_000_000
+#: Maximum number of pixels along the longer side of the static picture, and of the scene.
 _SMALL, _PHOTO = 600, 1000
-#: Steps of a margin; the highest number means no margin.
+#: Number of steps of a margin, and the stored number that means no margin.
 _MARGIN_STEPS, _NO_MARGIN = 100, 255
 
 
@@ -62,10 +62,10 @@ def _deflated(values: Array) -> str:
 
 @dataclass(frozen=True)
 class KnownClasses:
-    """Known classes of a map, by which it is right or wrong.
+    """Known classes of a map, and the number of right pixels.
 
-    `matches` are the places in the legend of the class or cluster that each known class should
-    have, -1 for none.
+    `matches` are the positions in the legend of the class or cluster that is right for each known
+    class, -1 if none is right.
     """
 
     codes: Ints
@@ -76,12 +76,13 @@ class KnownClasses:
     by_matching: bool
 
     def layer(self, shown: Array) -> Array:
-        """Return places of known classes, from 1; 0 for none."""
-        at = np.minimum(np.searchsorted(self.codes, shown), len(self.codes) - 1)
-        return np.where(self.codes[at] == shown, at + 1, 0)
+        """Return numbers of known classes, counted from 1; 0 for other pixels."""
+        positions = np.minimum(np.searchsorted(self.codes, shown), len(self.codes) - 1)
+        return np.where(self.codes[positions] == shown, positions + 1, 0)
 
     def errors(self, summary: MapSummary) -> Array:
-        """Return -1 where nothing is known, 0 where the map is right, else 1 + the known class."""
+        """Return -1 for unknown pixels, 0 for right pixels, and the known class for wrong "
+        "pixels."""
         known = self.layer(np.asarray(summary.known))
         wrong = np.where(np.asarray([-1, *self.matches])[known] == summary.preview, 0, known)
         return np.where((known == 0) | (summary.preview < 0), -1, wrong)
@@ -91,37 +92,37 @@ def known_classes_of(
     summary: MapSummary, agreement: Mapping[str, Mapping[str, Any]] | None, legend: Legend
 ) -> KnownClasses | None:
     """Return the known classes, or None without known classes that can occur in the map."""
-    found = (agreement or {}).get("truth")
-    if summary.known is None or found is None or found["compared_by"] is None:
+    scores = (agreement or {}).get("truth")
+    if summary.known is None or scores is None or scores["compared_by"] is None:
         return None
-    clusters = found["clusters"]
-    places = {code: at for at, code in enumerate(legend.codes)}
-    wanted = [clusters[at] if at >= 0 else None for at in found["matched"]]
-    share = found.get("accuracy", found.get("best_matching_accuracy"))
+    clusters = scores["clusters"]
+    positions = {code: i for i, code in enumerate(legend.codes)}
+    right_codes = [clusters[i] if i >= 0 else None for i in scores["matched"]]
+    share = scores.get("accuracy", scores.get("best_matching_accuracy"))
     return KnownClasses(
-        np.asarray(found["classes"]),
-        [str(name) for name in found.get("class_names", found["classes"])],
-        [-1 if code is None else places.get(code, -1) for code in wanted],
-        round(share * found["pixels"]),
-        found["pixels"],
-        found["compared_by"] == "matching",
+        np.asarray(scores["classes"]),
+        [str(name) for name in scores.get("class_names", scores["classes"])],
+        [-1 if code is None else positions.get(code, -1) for code in right_codes],
+        round(share * scores["pixels"]),
+        scores["pixels"],
+        scores["compared_by"] == "matching",
     )
 
 
 def packed(summary: MapSummary, n_codes: int, known: KnownClasses | None = None) -> dict[str, Any]:
-    """Return the layers of a map as text: deflated, and thinned out until they fit the page.
+    """Return the layers of a map as compressed text; pixels are skipped until the text fits.
 
-    Labels are one byte up to 255 codes, else two or four, little end first. The result holds
-    ``width``, ``height``, ``step`` (pixels of the map for one that is shown), ``bytes`` of a label,
-    ``labels`` (0 means no label), ``margins`` if there are any, in hundredths, 255 for none, and
-    ``known``, labels of the known classes.
+    Labels have one byte up to 255 codes, else two or four bytes (little endian). The result has
+    ``width``, ``height``, ``step`` (pixels of the map per pixel shown), ``bytes`` per label,
+    ``labels`` (0: no label), ``margins`` in hundredths (255: no margin), and ``known``, the labels
+    of the known classes.
     """
-    most = max(n_codes, 0 if known is None else len(known.codes))
-    size = 1 if most < 2**8 else 2 if most < 2**16 else 4
+    largest = max(n_codes, 0 if known is None else len(known.codes))
+    size = 1 if largest < 2**8 else 2 if largest < 2**16 else 4
     thin = 1
     while True:
         labels = (summary.preview[::thin, ::thin] + 1).astype(f"<u{size}")
-        found: dict[str, Any] = {
+        layers: dict[str, Any] = {
             "width": labels.shape[1],
             "height": labels.shape[0],
             "step": summary.step * thin,
@@ -132,12 +133,15 @@ def packed(summary: MapSummary, n_codes: int, known: KnownClasses | None = None)
             margins = summary.values[::thin, ::thin]
             steps = np.rint(np.clip(np.nan_to_num(margins), 0, 1) * _MARGIN_STEPS)
             steps = np.where(np.isnan(margins) | (labels == 0), _NO_MARGIN, steps)
-            found["margins"] = _deflated(steps.astype(np.uint8))
+            layers["margins"] = _deflated(steps.astype(np.uint8))
         if known is not None and summary.known is not None:
-            places = np.where(labels > 0, known.layer(summary.known[::thin, ::thin]), 0)
-            found["known"] = _deflated(places.astype(labels.dtype))
-        if sum(len(found.get(name, "")) for name in ("labels", "margins", "known")) <= _ROOM:
-            return found
+            numbers = np.where(labels > 0, known.layer(summary.known[::thin, ::thin]), 0)
+            layers["known"] = _deflated(numbers.astype(labels.dtype))
+        if (
+            sum(len(layers.get(name, "")) for name in ("labels", "margins", "known"))
+            <= _MAX_CHARACTERS
+        ):
+            return layers
         thin += 1
 
 
@@ -220,7 +224,7 @@ def _margin_facts(summary: MapSummary, uncertainty_is: str | None) -> dict[str, 
 def _legend_columns(summary: MapSummary, legend: Legend) -> list[Column]:
     """Return the numbers of each class, a column each."""
     total = max(int(summary.sizes.sum()), 1)
-    part, unit = area_unit(summary.square_meters)
+    unit_size, unit = area_unit(summary.square_meters)
     before, areas_before = (None, None) if summary.before is None else summary.before
     margins = _mean_margins(summary, len(legend.codes))
     columns = [
@@ -229,12 +233,12 @@ def _legend_columns(summary: MapSummary, legend: Legend) -> list[Column]:
         Column("share", [f"{size / total:.1%}" for size in summary.sizes]),
     ]
     if summary.square_meters is not None:
-        areas = [f"{area / part:,.4g}" for area in summary.square_meters]
+        areas = [f"{area / unit_size:,.4g}" for area in summary.square_meters]
         columns.append(Column(f"area ({unit})", areas))
     if before is not None:
         columns.append(Column("pixels before smoothing", [f"{int(size):,}" for size in before]))
     if areas_before is not None:
-        areas = [f"{area / part:,.4g}" for area in areas_before]
+        areas = [f"{area / unit_size:,.4g}" for area in areas_before]
         columns.append(Column(f"area before ({unit})", areas))
     if margins is not None:
         shown = ["" if np.isnan(margin) else f"{margin:.2f}" for margin in margins]
@@ -246,20 +250,20 @@ def _mean_margins(summary: MapSummary, n_codes: int) -> Floats | None:
     """Return the mean margin of each class over the pixels shown; NaN for classes not shown."""
     if summary.values is None:
         return None
-    kept = (summary.preview >= 0) & np.isfinite(summary.values)
-    labels = summary.preview[kept]
-    sums = np.bincount(labels, summary.values[kept], n_codes)
+    is_shown = (summary.preview >= 0) & np.isfinite(summary.values)
+    labels = summary.preview[is_shown]
+    sums = np.bincount(labels, summary.values[is_shown], n_codes)
     counts = np.bincount(labels, minlength=n_codes)
     return np.asarray(np.where(counts > 0, sums / np.maximum(counts, 1), np.nan))
 
 
-#: Why the objective of estimators with feature weights jumps.
+#: Explanation of jumps of the objective of estimators with feature weights.
 _ROUNDS = (
     "A dotted line is the start of a round with new feature weights. The unit of the objective "
     "depends on the weights, so compare values only within a round. A jump at a dotted line has "
     "no meaning. Rounds end when the weights no longer change."
 )
-#: Wavelengths from which micrometers read better than nanometers.
+#: Largest wavelength in nanometers from which axes are in micrometers.
 _LONG = 3000.0
 _PACKAGES = ("daskclust", "dask", "distributed", "numpy", "numba", "scipy", "scikit-learn", "zarr")
 
@@ -317,16 +321,16 @@ def write_report(
         Earlier results for the label map.  If they are missing they are computed, in two
         passes over the labels.
     profiles : Profiles, optional
-        Of the labels in the map; see :func:`daskclust.explain.profiles`.
+        Profiles of the labels in the map; see :func:`daskclust.explain.profiles`.
     held_out : mapping, optional
         Accuracy on held-out labels, as ``fit --hold-out --json`` prints it.
     not_compared : mapping of str to str, optional
-        Why the labels are not compared with ``"labels"`` or ``"truth"``.
+        Reason why labels are not compared with ``"labels"`` or ``"truth"``.
     predicted : bool, default=False
-        The labels were predicted for a scene that the model was not fitted to: the iterations
-        and the other facts of its fit are left out.
+        True if the labels were predicted for another scene than that of the fit. The report then
+        omits the iterations and other facts of the fit.
     overwrite : bool, default=False
-        Replace a report that daskclust has written; no other file is ever replaced.
+        Replace a report that daskclust has written. Other files are never replaced.
     job : str, default=""
         Hexadecimal mark of the job that the report belongs to.
 
@@ -369,23 +373,23 @@ def write_report(
         legend = legend_of(model, by_code)
     if summary is None or (agreement is None and truth is not None):
         image = cube.to_map(legend.encode(model.labels_ if labels is None else labels))
-        none = (unlabeled,) if isinstance(unlabeled, int) else tuple(unlabeled)
+        no_class = (unlabeled,) if isinstance(unlabeled, int) else tuple(unlabeled)
         opened = None if truth is None else cube.open_map("truth", truth)
-        known = None if opened is None else known_classes(opened, none)
+        known = None if opened is None else known_classes(opened, no_class)
         if summary is None:
             margins = None if uncertainty is None else cube.to_map(uncertainty, fill_value=np.nan)
             summary = summarize(image, legend.codes, values=margins, known=known, cube=cube)
         if agreement is None and opened is not None and known is not None:
-            compared = agreement_of(image, known, cube.blocks, opened)
-            compare_classes(compared, legend, opened, warns=True)
-            agreement = {"truth": compared}
+            scores = agreement_of(image, known, cube.blocks, opened)
+            compare_classes(scores, legend, opened, warns=True)
+            agreement = {"truth": scores}
     plain = f"{type(model).__name__} of {cube.shape[0]} x {cube.shape[1]} pixels"
     page = Page(redact(title or plain))
     page.written(f"{type(model).__name__}, {_count_in_words(legend)}. ")
     page.facts(_facts(cube, model, agreement, summary, legend, predicted))
     if not predicted:
         _add_advice(page, model)
-    judged = known_classes_of(summary, agreement, legend)
+    compared_classes = known_classes_of(summary, agreement, legend)
     add_map(
         page,
         cube,
@@ -393,13 +397,13 @@ def write_report(
         legend,
         mostly=mostly_of(agreement) if legend.is_of_clusters else {},
         uncertainty_is=uncertainty_is,
-        known=judged,
+        known=compared_classes,
     )
     _add_spectra(page, cube, model, legend)
-    more = (None, held_out, not_compared)
-    _add_rest(page, model, legend, agreement, profiles, *more, predicted=predicted)
-    if agreement and judged is not None:
-        add_errors(page, agreement["truth"], legend, judged.errors(summary))
+    notes = (None, held_out, not_compared)
+    _add_rest(page, model, legend, agreement, profiles, *notes, predicted=predicted)
+    if agreement and compared_classes is not None:
+        add_errors(page, agreement["truth"], legend, compared_classes.errors(summary))
     shown = dict(configuration) if configuration is not None else model.get_params(deep=False)
     _add_details(page, {"Configuration": shown, "Cube": _cube_facts(cube)})
     output.write(page.html(job))
@@ -411,7 +415,7 @@ def write_table_report(
     *,
     model: Any,
     legend: Legend,
-    found: Mapping[str, Any],
+    results: Mapping[str, Any],
     agreement: Mapping[str, Mapping[str, Any]],
     profiles: Any,
     rules: Any,
@@ -420,25 +424,25 @@ def write_table_report(
 ) -> None:
     """Write a report of a fit to a table, or of its labels, as one self-contained HTML file.
 
-    `found` are the results of the job as JSON values.
+    `results` are the results of the job as JSON values.
     """
-    n, columns = found["rows"], found["columns"]
+    n, columns = results["rows"], results["columns"]
     page = Page(redact(title or f"{type(model).__name__} of {n:,} rows"))
-    what = ("columns", len(columns))
-    if "features" in found:
-        what = (f"values of {columns[0]}", found["features"])
-    page.written(f"{type(model).__name__} of {what[1]} {what[0]}. ")
-    noise, predicted = found.get("noise", 0), found["command"] == "predict"
-    done = "labeled" if predicted else "clustered"
-    facts = [(f"{n - noise:,}", f"rows {done}"), (f"{what[1]}", what[0])]
-    facts[1:1] = [(f"{noise:,}", "rows of noise")] * ("noise" in found)
+    features = ("columns", len(columns))
+    if "features" in results:
+        features = (f"values of {columns[0]}", results["features"])
+    page.written(f"{type(model).__name__} of {features[1]} {features[0]}. ")
+    noise, predicted = results.get("noise", 0), results["command"] == "predict"
+    treated = "labeled" if predicted else "clustered"
+    facts = [(f"{n - noise:,}", f"rows {treated}"), (f"{features[1]}", features[0])]
+    facts[1:1] = [(f"{noise:,}", "rows of noise")] * ("noise" in results)
     page.facts(facts + _facts_of_model(model, agreement, predicted))
     if not predicted:
         _add_advice(page, model)
-    more = (rules, found.get("held_out"), found.get("not_compared"))
-    _add_rest(page, model, legend, agreement, profiles, *more, "rows", predicted=predicted)
+    notes = (rules, results.get("held_out"), results.get("not_compared"))
+    _add_rest(page, model, legend, agreement, profiles, *notes, "rows", predicted=predicted)
     _add_details(
-        page, {"Configuration": found["configuration"], "Table": {"columns": ", ".join(columns)}}
+        page, {"Configuration": results["configuration"], "Table": {"columns": ", ".join(columns)}}
     )
     output.write(page.html(job))
 
@@ -470,17 +474,17 @@ def _add_rest(
     if not predicted:
         _add_tree(page, model)
         _add_history(page, model)
-    for key, found in (agreement or {}).items():
-        add_agreement(page, key, found, legend, things)
-    for key, why in (not_compared or {}).items():
-        page.section(f"Agreement with {key}", "text", text=f"Not compared: {why}.")
+    for key, scores in (agreement or {}).items():
+        add_agreement(page, key, scores, legend, things)
+    for key, reason in (not_compared or {}).items():
+        page.section(f"Agreement with {key}", "text", text=f"Not compared: {reason}.")
     if not predicted:
         add_contradicting_pairs(page, model)
 
 
-def _add_details(page: Page, parts: Mapping[str, Mapping[str, Any]]) -> None:
+def _add_details(page: Page, sections: Mapping[str, Mapping[str, Any]]) -> None:
     versions = {"python": platform.python_version(), **{n: _version(n) for n in _PACKAGES}}
-    for heading, values in {**parts, "Versions": versions}.items():
+    for heading, values in {**sections, "Versions": versions}.items():
         page.details(heading, _rows_of(values))
 
 
@@ -509,46 +513,46 @@ def _facts(
     cube: Any, model: Any, agreement: Any, summary: MapSummary, legend: Legend, predicted: bool
 ) -> list[tuple[str, str]]:
     noise = () if legend.noise is None else (summary.sizes[legend.codes.index(legend.noise)],)
-    found = [
+    facts = [
         (f"{cube.n_valid - sum(noise):,}", f"pixels {'labeled' if predicted else 'clustered'}"),
         *((f"{size:,}", "pixels of noise") for size in noise),
         (f"{cube.n_masked / max(1, cube.n_valid + cube.n_masked):.1%}", "masked"),
         (f"{cube.shape[2]}", "bands"),
     ]
-    return found + _facts_of_model(model, agreement, predicted)
+    return facts + _facts_of_model(model, agreement, predicted)
 
 
 def _facts_of_model(model: Any, agreement: Any, predicted: bool) -> list[tuple[str, str]]:
-    found = []
+    facts = []
     weights = getattr(model, "feature_weights_", None)
     if weights is not None:
-        found.append((f"{int((weights > 0).sum())}", "features with weight"))
-    found += [] if predicted else _facts_of_fit(model)
+        facts.append((f"{int((weights > 0).sum())}", "features with weight"))
+    facts += [] if predicted else _facts_of_fit(model)
     for key, scores in (agreement or {}).items():
         if not scores.get("used_by_fit"):
-            found.append((f"{scores['ari']:.3f}", f"adjusted Rand index, {key}"))
-    return found
+            facts.append((f"{scores['ari']:.3f}", f"adjusted Rand index, {key}"))
+    return facts
 
 
 def _facts_of_fit(model: Any) -> list[tuple[str, str]]:
-    found = []
-    told = {"objective": "objective", "inertia": "inertia", "lower_bound": "log-likelihood a row"}
-    for name, text in told.items():
+    facts = []
+    texts = {"objective": "objective", "inertia": "inertia", "lower_bound": "log-likelihood a row"}
+    for name, text in texts.items():
         value = getattr(model, f"{name}_", None)
         if value is not None:
-            found.append((f"{value:.4g}", text))
+            facts.append((f"{value:.4g}", text))
             break
     history = getattr(model, "history_", None) or []
     if history:
         seconds = sum(record.get("seconds") or 0.0 for record in history)
-        # As everywhere: records of rounds are more than their number.
-        found.append((f"{getattr(model, 'n_iter_', len(history))}", "iterations"))
-        found.append((f"{history[-1].get('passes', '?')}", "passes over the data"))
-        found.append((f"{seconds:.1f} s", "in iterations"))
+        # Not the number of records, which differs for estimators with rounds.
+        facts.append((f"{getattr(model, 'n_iter_', len(history))}", "iterations"))
+        facts.append((f"{history[-1].get('passes', '?')}", "passes over the data"))
+        facts.append((f"{seconds:.1f} s", "in iterations"))
     pairs = getattr(model, "contradicting_pairs_", None)
     if pairs is not None:
-        found.append((f"{pairs.violated.sum()}", "pairs violated"))
-    return found
+        facts.append((f"{pairs.violated.sum()}", "pairs violated"))
+    return facts
 
 
 def spectrum_axes(cube: Any, kind: str) -> tuple[Floats | None, str, str]:
@@ -569,14 +573,14 @@ def _add_spectra(page: Page, cube: Any, model: Any, legend: Legend) -> None:
     centers = getattr(model, "means_", None) if centers is None else centers
     if centers is None or centers.shape[1] != cube.shape[2]:
         return
-    # Of a prediction the cube is as it is stored: the model knows how it was scaled.
+    # The cube of a prediction is not scaled; the model stores the scaling of its fit.
     kind = getattr(model, "_cube_scale", cube.sample_scaling.kind)
     if kind == "whitened":
-        # Their features are directions, no bands.
+        # The features of these centers are directions, not bands.
         return
     if kind == "standard":
-        known = getattr(model, "_cube_mean", None), getattr(model, "_cube_std", None)
-        mean, std = cube.scaling if known[0] is None else known
+        stored = getattr(model, "_cube_mean", None), getattr(model, "_cube_std", None)
+        mean, std = cube.scaling if stored[0] is None else stored
         centers, kind = mean + centers * std, "none"
     weights = getattr(model, "feature_weights_", None)
     if weights is None:
@@ -626,15 +630,15 @@ def _add_tree(page: Page, model: Any) -> None:
 def _add_history(page: Page, model: Any) -> None:
     history = getattr(model, "history_", None)
     if not history or len(history) == 1:
-        # A single record has no course; its numbers are among the facts.
+        # A single record needs no plot; its numbers are among the facts.
         return
     values = [r["objective"] for r in history if r.get("objective") is not None]
-    course = f", from {values[0]:.6g} to {values[-1]:.6g}" if values else ""
+    range_text = f", from {values[0]:.6g} to {values[-1]:.6g}" if values else ""
     seconds = sum(record.get("seconds") or 0.0 for record in history)
     objective = svg(
         lambda ax: plotting.draw_history(history, ax),
         (5.4, 3.2),
-        name=f"Objective of {len(history)} steps{course}",
+        name=f"Objective of {len(history)} steps{range_text}",
     )
     times = svg(
         lambda ax: plotting.draw_seconds(history, ax),

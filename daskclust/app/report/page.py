@@ -1,4 +1,4 @@
-"""The page of a report: which files are ours, pictures in the page, its HTML."""
+"""The page of a report: marks of daskclust's files, pictures, and HTML."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def _start(job: str) -> str:
 
 
 def marked_page(page: str, job: str) -> str:
-    """Return a page of another program with the marks of a report of ours."""
+    """Return a page of another program with the marks of a report of daskclust."""
     return _start(job) + page.partition("<head>")[2]
 
 
 class Report(Output):
-    """One HTML file; its head says that it is ours, and of which job."""
+    """One HTML file; its head marks it as written by daskclust, and names the job."""
 
     def __init__(self, location: Any, *, overwrite: bool = False) -> None:
         super().__init__(location, "report", overwrite=overwrite)
@@ -51,7 +51,7 @@ class Report(Output):
     def check_location(self) -> None:
         super().check_location()
         if is_folder_at_url(self.location) if self.path is None else self.path.is_dir():
-            # Some file systems would let the report hide what is below.
+            # On some file systems, the report would hide the files of the folder.
             raise FileExistsError(f"{redact(self.location)!r} must be an HTML file, got a folder.")
 
     def exists(self) -> bool:
@@ -71,14 +71,14 @@ class Report(Output):
         except (IsADirectoryError, NotADirectoryError, PermissionError):
             return None
         head = (start or b"").decode("utf-8", errors="replace")
-        found = _MARK.match(head, len(START)) if head.startswith(START) else None
-        return None if found is None else Written(self.kind, {JOB: {"mark": found.group(1)}})
+        mark = _MARK.match(head, len(START)) if head.startswith(START) else None
+        return None if mark is None else Written(self.kind, {JOB: {"mark": mark.group(1)}})
 
     def write(self, page: str) -> None:
         write_whole(self.location, page.encode("utf-8"), check=self.check)
 
 
-#: Stored bytes up to which a cube is read once more, for a color picture of the scene.
+#: Maximum stored bytes of a cube that is read again for a color picture of the scene.
 _PHOTO_BYTES = 512 * 2**20
 
 
@@ -92,61 +92,58 @@ def svg(
     """Let `draw` draw on axes, and return the picture as an ``<svg>`` element.
 
     `size` is in inches, `heights` are relative heights of axes, one below the other over the same
-    x. `name` says what the picture shows, for readers who do not see it.
+    x. `name` describes the picture for screen readers.
     """
     figure = plotting.new_figure(figsize=size, layout="constrained")
     import matplotlib
 
-    # Text stays text: it can be searched, and takes the fonts of the page.
+    # Text stays text, so that it can be searched and has the font of the page.
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "daskclust"}):
         grid = {"height_ratios": heights}
         draw(*figure.subplots(len(heights), 1, sharex=True, squeeze=False, gridspec_kw=grid)[:, 0])
         out = io.StringIO()
-        nothing = {"Date": None, "Creator": None, "Format": None, "Type": None}
-        figure.savefig(out, format="svg", transparent=True, metadata=nothing)
+        no_metadata = {"Date": None, "Creator": None, "Format": None, "Type": None}
+        figure.savefig(out, format="svg", transparent=True, metadata=no_metadata)
     text = out.getvalue()
     text = text[text.index("<svg") :]
     # Black becomes the text color of the page.
     text = text.replace("#000000", "currentColor")
-    # No wider than its text is readable, and where it scrolls no smaller: 8 px at least.
+    # Maximum width, and minimum width at which text has 8 px.
     width = f"max-width:{110 * size[0]:.0f}px;--least:{72 * size[0]:.0f}px"
     about = f'role="img" aria-label="{escape(name)}" style="{width}"'
     text = text.replace("<svg", f"<svg {about}", 1)
-    # Names are those of the whole page; those of several pictures must not be mixed up.
+    # Identifiers are unique in a page, so each picture has a prefix.
     mark = f"p{abs(hash(text)) % 16**8:08x}-"
     return Markup(re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{mark}", text))
 
 
 def map_png(label_map: Array, colors: Sequence[str], codes: Sequence[int] | None = None) -> str:
-    """Return a label map, :func:`daskclust.colors.drawn`, as the address of a PNG.
-
-    Labels beyond 254 share colors, since such a PNG has 256.
-    """
+    """Return a label map as the data URL of a PNG; labels above 254 share colors."""
     from PIL import Image
 
-    places, table = drawn(label_map, colors, codes)
-    image = Image.fromarray(np.where(places > 0, (places - 1) % 254 + 1, 0).astype(np.uint8))
+    indices, table = drawn(label_map, colors, codes)
+    image = Image.fromarray(np.where(indices > 0, (indices - 1) % 254 + 1, 0).astype(np.uint8))
     image.putpalette(table[:255].tobytes())
     return _address(image, "PNG", optimize=True)
 
 
 def photo_of(cube: Any, step: int, shown: Any) -> Floats | None:
-    """Read every `step`-th pixel of a scene in colors; None of a scene that is too large.
+    """Read every `step`-th pixel of a scene in colors; return None if the scene is too large.
 
-    `shown` are the pixels read that have data; it may be lazy.
+    `shown` is a mask of these pixels, lazy or not: True for pixels with data.
     """
     if cube.stored.nbytes > _PHOTO_BYTES:
         return None
     bands = cube.bands[rgb_bands(cube.shape[2], cube.wavelengths)]
     small = cube.stored_bands(bands.tolist())[::step, ::step]
-    found, kept = compute("a picture of the scene", small, shown)
-    picture = np.ma.getdata(found).astype(float)
-    picture[~kept] = np.nan
+    values, has_data = compute("a picture of the scene", small, shown)
+    picture = np.ma.getdata(values).astype(float)
+    picture[~has_data] = np.nan
     return stretch(picture)
 
 
 def photo_jpeg(picture: Array) -> str:
-    """Return a picture (y, x, 3) of values from 0 to 1 as the address of a JPEG."""
+    """Return a picture (y, x, 3) of values from 0 to 1 as the data URL of a JPEG."""
     from PIL import Image
 
     return _address(Image.fromarray(np.asarray(255 * picture).astype(np.uint8)), "JPEG", quality=85)
@@ -159,7 +156,7 @@ def _address(image: Any, kind: str, **options: Any) -> str:
     return f"data:image/{kind.lower()};base64,{text}"
 
 
-# For texts that are HTML in spite of all: no script runs but ours, and nothing is fetched.
+# If a text contains HTML by mistake, only our script runs, and nothing is fetched.
 _POLICY = (
     "default-src 'none'; img-src data:; style-src 'unsafe-inline'; form-action 'none'; "
     "script-src 'sha256-{hash}'"
@@ -219,7 +216,7 @@ class Page:
         self._parts.append(("sections", [(heading, render(template, **values))]))
 
     def figure(self, heading: str, picture: Markup, **values: Any) -> None:
-        """Add a section with a picture; `values` are those of the template."""
+        """Add a section with a picture; `values` are values of the template."""
         self._parts.append(("sections", [(heading, figure(picture, **values))]))
 
     def pair(self, *sections: tuple[str, Markup]) -> None:
@@ -227,7 +224,7 @@ class Page:
         self._parts.append(("sections", sections))
 
     def data(self, name: str, json: str) -> None:
-        """Add data for the script; no text in it can end the element."""
+        """Add data for the script, escaped so that no text ends the element."""
         self._data.append((name, Markup(json.replace("<", "\\u003c"))))
 
     def details(self, heading: str, rows: Sequence[tuple[str, str]]) -> None:
@@ -255,5 +252,5 @@ class Page:
 def figure(
     picture: Markup, *, wide: bool = False, caption: str = "", after: str | Markup = ""
 ) -> Markup:
-    """Return a picture with a caption; `after` is what follows it."""
+    """Return a picture with a caption; `after` is the HTML below it."""
     return render("figure", picture=picture, wide=wide, caption=caption, after=after)

@@ -15,63 +15,70 @@ from daskclust.core.array_types import Array, Ints
 from daskclust.core.engine import compute
 from daskclust.plotting import label_colors
 
-#: Color of the pixels that are right in a picture of errors, and its longer side.
+#: Color of right pixels in a picture of errors, and the longer side of the picture in pixels.
 _RIGHT, _SIDE = "#d4dade", 1000
-#: Violated pairs that are listed.
+#: Maximum number of violated pairs that are listed.
 _LISTED = 20
 
 
 def add_agreement(
-    page: Page, key: str, found: Mapping[str, Any], legend: Legend, things: str
+    page: Page, key: str, agreement: Mapping[str, Any], legend: Legend, things: str
 ) -> None:
-    """Add scores, and how the `things` (pixels, rows) of each known class fall into clusters."""
+    """Add scores, and the distribution of each known class over the clusters.
+
+    `things` is the word for rows: "pixels" or "rows".
+    """
     scores = {
-        "Adjusted Rand index": found["ari"],
-        "Normalized mutual information": found["nmi"],
-        "Pairwise F-score": found["pairwise_f"],
+        "Adjusted Rand index": agreement["ari"],
+        "Normalized mutual information": agreement["nmi"],
+        "Pairwise F-score": agreement["pairwise_f"],
     }
-    by = found["compared_by"]
+    by = agreement["compared_by"]
     if by == "matching":
-        scores["Best matching of clusters to classes"] = found["best_matching_accuracy"]
+        scores["Best matching of clusters to classes"] = agreement["best_matching_accuracy"]
     elif by is not None:
-        scores[f"Accuracy, classes compared by {by}"] = found["accuracy"]
-        if not found.get("used_by_fit"):
-            n_units = found["independent_units"]
-            of = f"{n_units} polygons" if n_units else f"independent {things}"
-            scores[f"95 % interval for {of}, from"], scores["to"] = found["accuracy_interval"]
-        if found["kappa"] is not None:
-            scores["Cohen's kappa"] = found["kappa"]
+        scores[f"Accuracy, classes compared by {by}"] = agreement["accuracy"]
+        if not agreement.get("used_by_fit"):
+            n_units = agreement["independent_units"]
+            units = f"{n_units} polygons" if n_units else f"independent {things}"
+            scores[f"95 % interval for {units}, from"], scores["to"] = agreement[
+                "accuracy_interval"
+            ]
+        if agreement["kappa"] is not None:
+            scores["Cohen's kappa"] = agreement["kappa"]
     page.section(
         f"Agreement with {key}",
         "agreement",
-        shares=_confusion(found, legend, things),
+        shares=_confusion(agreement, legend, things),
         scores=_scores((name, f"{value:.4f}") for name, value in scores.items()),
-        by_class=_by_class(found),
+        by_class=_by_class(agreement),
         things=things,
-        used_by_fit=found.get("used_by_fit"),
-        pixels=found["pixels"],
-        share=found.get("accuracy", found.get("best_matching_accuracy")),
+        used_by_fit=agreement.get("used_by_fit"),
+        pixels=agreement["pixels"],
+        share=agreement.get("accuracy", agreement.get("best_matching_accuracy")),
     )
 
 
-def add_errors(page: Page, found: Mapping[str, Any], legend: Legend, layer: Array) -> None:
-    """Add a picture of the errors by their known class, with the counts of each.
+def add_errors(page: Page, agreement: Mapping[str, Any], legend: Legend, layer: Array) -> None:
+    """Add a picture and the numbers of errors per known class.
 
-    `layer` is -1 where nothing is compared, 0 where the map is right, else 1 + the place of the
-    known class among ``found["classes"]``.
+    `layer` is -1 for pixels that are not compared, 0 for right pixels, and 1 + the position of the
+    known class in ``agreement["classes"]`` for wrong pixels.
     """
-    counts, matched = np.asarray(found["counts"]), np.asarray(found["matched"])
+    counts, matched = np.asarray(agreement["counts"]), np.asarray(agreement["matched"])
     named, by_code = legend.by_code, legend.color_by_code
     colors: list[str] = [_RIGHT]
     lines: list[tuple[Any, ...]] = []
     right = np.where(matched >= 0, counts[np.arange(len(counts)), matched], 0)
     others = label_colors(len(counts))
-    for at, name in enumerate(found.get("class_names") or found["classes"]):
-        wrong, own = counts[at].copy(), int(matched[at])
-        colors.append(by_code.get(found["clusters"][own], others[at]) if own >= 0 else others[at])
-        wrong[[own] if own >= 0 else []] = 0
-        code, most = found["clusters"][wrong.argmax()], int(wrong.max())
-        lines.append((colors[-1], name, right[at], wrong.sum(), named.get(code, str(code)), most))
+    for i, name in enumerate(agreement.get("class_names") or agreement["classes"]):
+        wrong, match = counts[i].copy(), int(matched[i])
+        colors.append(
+            by_code.get(agreement["clusters"][match], others[i]) if match >= 0 else others[i]
+        )
+        wrong[[match] if match >= 0 else []] = 0
+        code, most = agreement["clusters"][wrong.argmax()], int(wrong.max())
+        lines.append((colors[-1], name, right[i], wrong.sum(), named.get(code, str(code)), most))
     n_right, n_wrong = int(right.sum()), int(counts.sum() - right.sum())
     lines.append((_RIGHT, "right, of any class", n_right, n_wrong, "", 0))
     chips, names, own_counts, wrong_counts, other, sizes = zip(*lines, strict=True)
@@ -95,19 +102,19 @@ def add_errors(page: Page, found: Mapping[str, Any], legend: Legend, layer: Arra
     )
 
 
-def add_held_out(page: Page, found: Mapping[str, Any]) -> None:
+def add_held_out(page: Page, held_out: Mapping[str, Any]) -> None:
     """Add the accuracy on held-out labels, and the accuracy of other methods."""
-    if "accuracy" in found:
-        low, high = found["accuracy_interval"]
-        rows = [("This fit", f"{found['accuracy']:.3f} ({low:.3f} to {high:.3f})")]
-        if found["kappa"] is not None:
-            rows.append(("Cohen's kappa", f"{found['kappa']:.3f}"))
+    if "accuracy" in held_out:
+        low, high = held_out["accuracy_interval"]
+        rows = [("This fit", f"{held_out['accuracy']:.3f} ({low:.3f} to {high:.3f})")]
+        if held_out["kappa"] is not None:
+            rows.append(("Cohen's kappa", f"{held_out['kappa']:.3f}"))
     else:
-        value = found["best_matching_accuracy"]
+        value = held_out["best_matching_accuracy"]
         rows = [("Best matching of clusters to classes", f"{value:.3f}")]
     rows += [
         (name[:1].upper() + name[1:], f"{value:.3f}")
-        for name, value in found.get("baselines", {}).items()
+        for name, value in held_out.get("baselines", {}).items()
         if not name.startswith("rows")
     ]
     from daskclust.metrics import FEW_UNITS
@@ -115,10 +122,10 @@ def add_held_out(page: Page, found: Mapping[str, Any]) -> None:
     page.section(
         "Accuracy on held-out labels",
         "held_out",
-        found=found,
+        held_out=held_out,
         few_units=FEW_UNITS,
         scores=_scores(rows),
-        by_class=_by_class(found),
+        by_class=_by_class(held_out),
         things="labels",
     )
 
@@ -128,8 +135,8 @@ def _scores(rows: Iterable[tuple[str, str]]) -> list[Column]:
     return [Column("", names, "head"), Column("", values)]
 
 
-def _by_class(found: Mapping[str, Any]) -> list[Column]:
-    items = found.get("by_class") or []
+def _by_class(agreement: Mapping[str, Any]) -> list[Column]:
+    items = agreement.get("by_class") or []
     counts = {"known": "truth", "found": "labels"}
     shares = {"producer's accuracy": "producers", "user's accuracy": "users", "F1": "f1"}
     columns = [
@@ -143,19 +150,19 @@ def _by_class(found: Mapping[str, Any]) -> list[Column]:
     return columns if items else []
 
 
-def _confusion(found: Mapping[str, Any], legend: Legend, things: str) -> dict[str, Any]:
-    counts = np.asarray(found["counts"])
-    classes = found.get("class_names") or found["classes"]
-    # On the diagonal what is the same class, or is matched with it.
-    matched = [at for at in found["matched"] if at >= 0]
+def _confusion(agreement: Mapping[str, Any], legend: Legend, things: str) -> dict[str, Any]:
+    counts = np.asarray(agreement["counts"])
+    classes = agreement.get("class_names") or agreement["classes"]
+    # The diagonal contains equal or matched classes.
+    matched = [i for i in agreement["matched"] if i >= 0]
     order = [*matched, *sorted(set(range(counts.shape[1])) - set(matched))]
     named, colors = legend.by_code, legend.color_by_code
-    codes = [found["clusters"][at] for at in order]
+    codes = [agreement["clusters"][i] for i in order]
     return shares_of(
         counts[:, order],
         classes,
         [(named.get(code, str(code)), colors.get(code, "none")) for code in codes],
-        caption=f"Share of each known class in each cluster, over {found['pixels']:,} {things}",
+        caption=f"Share of each known class in each cluster, over {agreement['pixels']:,} {things}",
         corner="known class",
         things=things,
     )
@@ -186,7 +193,7 @@ def shares_of(
 
 
 def _percent(share: float) -> str:
-    """Return a share for a cell: nothing at all, less than a hundredth, or percent.
+    """Return the text of a share in a cell: empty, less than one percent, or percent.
 
     >>> _percent(0.0), _percent(0.004), _percent(0.5)
     ('', '<1%', '50%')
@@ -197,7 +204,7 @@ def _percent(share: float) -> str:
 def mostly_of(agreement: Mapping[str, Mapping[str, Any]] | None) -> dict[int, str]:
     """Return the most frequent known class of each cluster, with its share.
 
-    `agreement` is by ``truth`` or ``labels``, of which the first is taken.
+    `agreement` has the keys ``truth`` or ``labels``; the first key is used.
 
     >>> mostly_of({"truth": {"classes": [1, 2], "clusters": [0], "counts": [[1], [3]],
     ...                      "class_names": ["water", "wheat"]}})
@@ -205,11 +212,11 @@ def mostly_of(agreement: Mapping[str, Mapping[str, Any]] | None) -> dict[int, st
     """
     if not agreement:
         return {}
-    found = next(iter(agreement.values()))
-    names, counts = found.get("class_names") or found["classes"], np.asarray(found["counts"])
+    first = next(iter(agreement.values()))
+    names, counts = first.get("class_names") or first["classes"], np.asarray(first["counts"])
     return {
         code: f"{own.max() / own.sum():.0%} {names[own.argmax()]}"
-        for code, own in zip(found["clusters"], counts.T, strict=True)
+        for code, own in zip(first["clusters"], counts.T, strict=True)
     }
 
 
@@ -231,9 +238,9 @@ def add_contradicting_pairs(page: Page, model: Any) -> None:
     )
 
 
-#: Numbers of features per cluster, and of clusters (the largest) that are shown in full.
+#: Maximum number of features per cluster, and of the largest clusters, that are shown in full.
 _FEATURES, _CLUSTERS = 8, 60
-#: Clusters up to which they are in the order of their numbers, as in the legend; else by size.
+#: Maximum number of clusters that are sorted by number, as in the legend; more are sorted by size.
 _FEW = 20
 
 
@@ -275,7 +282,7 @@ def add_profiles(
     if profiles.are_vectors:
         return
     if colors is not None:
-        colors = [colors[at] for at in order[:_CLUSTERS]]
+        colors = [colors[i] for i in order[:_CLUSTERS]]
     left_out = len(small.labels)
     if not isinstance(rules, str) and rules is not None and left_out:
         rules = rules.of(set(largest.names))
@@ -288,9 +295,9 @@ def add_profiles(
     picture = svg(lambda ax: profiles.plot(ax, colors), size, name=f"{what} of {of}")
     left = len(profiles.features) - shown
     caption = f"The {shown} most distinguishing features; {left:,} more are not drawn."
-    whose = "largest clusters" if left_out else "clusters"
+    which = "largest clusters" if left_out else "clusters"
     page.figure(
-        f"{what} of the {whose}",
+        f"{what} of the {which}",
         picture,
         wide=True,
         caption=caption if left and not is_spectrum else "",
@@ -301,7 +308,7 @@ def add_profiles(
     page.section(
         "Each cluster in numbers",
         "cluster_numbers",
-        clusters=[_numbers_of(profiles, at) for at in range(k)],
+        clusters=[_numbers_of(profiles, i) for i in range(k)],
         things=_things(profiles),
         n_features=len(profiles.features),
         left=left_out,
@@ -312,8 +319,8 @@ def _small_clusters(profiles: Any) -> dict[str, Any] | None:
     if not len(profiles.labels):
         return None
     nearest = [
-        profiles.spot(at, 0) if row >= 0 else ""
-        for at, row in enumerate(profiles.nearest_rows[:, 0].tolist())
+        profiles.spot(i, 0) if row >= 0 else ""
+        for i, row in enumerate(profiles.nearest_rows[:, 0].tolist())
     ]
     return {
         "n": len(profiles.labels),
@@ -336,43 +343,45 @@ def _things(profiles: Any) -> str:
     return "rows" if profiles.pixels is None else "pixels"
 
 
-def _numbers_of(profiles: Any, at: int) -> dict[str, Any]:
+def _numbers_of(profiles: Any, i: int) -> dict[str, Any]:
     """Return the distinguishing features of a cluster, with their statistics."""
-    names = profiles.distinguishing(profiles.labels[at], _FEATURES)
-    places = [profiles.features.index(name) for name in names]
-    quantiles = profiles.quantiles[at]
+    names = profiles.distinguishing(profiles.labels[i], _FEATURES)
+    columns = [profiles.features.index(name) for name in names]
+    quantiles = profiles.quantiles[i]
     values = {
-        "mean": profiles.means[at],
-        "std": profiles.deviations[at],
+        "mean": profiles.means[i],
+        "std": profiles.deviations[i],
         "5 %": quantiles[:, 0],
         "median": quantiles[:, 2],
         "95 %": quantiles[:, 4],
-        "rest": profiles.rest_means[at],
-        "difference": profiles.differences[at],
-        "AUC": profiles.aucs[at],
-        "missing": profiles.missing[at],
+        "rest": profiles.rest_means[i],
+        "difference": profiles.differences[i],
+        "AUC": profiles.aucs[i],
+        "missing": profiles.missing[i],
     }
     return {
-        "title": _titled(profiles.names[at]),
-        "size": profiles.sizes[at],
-        "share": profiles.shares[at],
+        "title": _titled(profiles.names[i]),
+        "size": profiles.sizes[i],
+        "share": profiles.shares[i],
         "n_features": len(names),
         "columns": [
             Column("feature", names, "head"),
             *(
-                Column(head, ["" if np.isnan(found[j]) else f"{found[j]:.4g}" for j in places])
-                for head, found in values.items()
+                Column(
+                    head, ["" if np.isnan(statistic[j]) else f"{statistic[j]:.4g}" for j in columns]
+                )
+                for head, statistic in values.items()
             ),
         ],
     }
 
 
-#: Pixels along the longer side of a picture, and transitions that are listed.
-_MAP_SIDE, _MOVES = 700, 30
-_WAYS = {
-    "name": "Classes of one name are the same",
-    "code": "Classes of one code are the same",
-    "overlap": "Classes that share most pixels, one to one, are the same",
+#: Pixels along the longer side of a picture, and maximum number of transitions that are listed.
+_MAP_SIDE, _TRANSITIONS = 700, 30
+_CRITERIA = {
+    "name": "Classes with the same name are equal",
+    "code": "Classes with the same code are equal",
+    "overlap": "Classes that share most pixels, one to one, are equal",
 }
 
 
@@ -380,7 +389,7 @@ def changed_page(title: str, old: Any, changes: Any, mark: str = "") -> str:
     """Return a page about the changes, with the mark of its job."""
     legend, pixels = changes.legend, changes.pixels
     page = Page(title)
-    page.written(f"{_WAYS[changes.compared_by]}. ")
+    page.written(f"{_CRITERIA[changes.compared_by]}. ")
     page.facts(
         [
             (f"{changes.unchanged:.1%}", "of the pixels kept their class"),
@@ -389,11 +398,13 @@ def changed_page(title: str, old: Any, changes: Any, mark: str = "") -> str:
             (f"{changes.only_new:,}", "in the second only"),
         ]
     )
-    moves = changes.transitions()
+    changed_pairs = changes.transitions()
     changed = changes.changed
     step = max(1, -(-max(old.shape) // _MAP_SIDE))
     maps = (old, changes.matched, changed)
-    small = compute("pictures of the maps", *(each.values[::step, ::step] for each in maps))
+    small = compute(
+        "pictures of the maps", *(label_map.values[::step, ::step] for label_map in maps)
+    )
     codes = sorted(changed.colors)
     pictures = {
         "First map": (small[0], legend.colors, legend.codes),
@@ -407,14 +418,19 @@ def changed_page(title: str, old: Any, changes: Any, mark: str = "") -> str:
     page.section(
         "Maps",
         "maps",
-        maps=[(name, map_png(np.asarray(image), *how)) for name, (image, *how) in pictures.items()],
+        maps=[
+            (name, map_png(np.asarray(image), *colors_and_codes))
+            for name, (image, *colors_and_codes) in pictures.items()
+        ],
     )
-    alone = changes.only_old or changes.only_new
-    heading = "Areas of pixels in both maps" if alone else "Areas"
+    are_partial = changes.only_old or changes.only_new
+    heading = "Areas of pixels in both maps" if are_partial else "Areas"
     page.section(heading, "table", columns=_areas(changes), left=0)
-    if moves:
-        left = len(moves) - _MOVES
-        page.section("Transitions", "table", columns=_moves(changes, moves[:_MOVES]), left=left)
+    if changed_pairs:
+        left = len(changed_pairs) - _TRANSITIONS
+        page.section(
+            "Transitions", "table", columns=_moves(changes, changed_pairs[:_TRANSITIONS]), left=left
+        )
     page.section(
         "From class to class",
         "shares",
@@ -422,8 +438,8 @@ def changed_page(title: str, old: Any, changes: Any, mark: str = "") -> str:
             pixels,
             legend.names,
             list(zip(legend.names, legend.colors, strict=True)),
-            caption="Of each class of the first map (down), the share that has each class of the "
-            "second (across)",
+            caption="Share of each class of the first map (rows) that has each class of the second "
+            "map (columns)",
             corner="first map",
         ),
     )
@@ -431,14 +447,14 @@ def changed_page(title: str, old: Any, changes: Any, mark: str = "") -> str:
 
 
 def _units(changes: Any) -> tuple[Any, str]:
-    part, unit = area_unit(changes.square_meters)
-    return (changes.square_meters / part, unit) if unit else (changes.pixels, "pixels")
+    unit_size, unit = area_unit(changes.square_meters)
+    return (changes.square_meters / unit_size, unit) if unit else (changes.pixels, "pixels")
 
 
 def _areas(changes: Any) -> list[Column]:
     (sizes, unit), legend = _units(changes), changes.legend
-    first, second, kept = (
-        part.tolist() for part in (sizes.sum(axis=1), sizes.sum(axis=0), np.diag(sizes))
+    first, second, unchanged = (
+        values.tolist() for values in (sizes.sum(axis=1), sizes.sum(axis=0), np.diag(sizes))
     )
     columns = [Column("class", legend.names, "head", legend.colors)]
     if any(changes.new_names.get(code, n) != n for code, n in legend.by_code.items()):
@@ -450,18 +466,26 @@ def _areas(changes: Any) -> list[Column]:
         Column(f"first ({unit})", [f"{a:,.5g}" for a in first]),
         Column(f"second ({unit})", [f"{b:,.5g}" for b in second]),
         Column("change", [f"{b - a:+,.4g}" if a != b else "0" for a, b in pairs]),
-        Column("kept", [f"{k / a:.1%}" if a else "" for k, a in zip(kept, first, strict=True)]),
+        Column(
+            "kept",
+            [f"{same / a:.1%}" if a else "" for same, a in zip(unchanged, first, strict=True)],
+        ),
     ]
 
 
-def _moves(changes: Any, moves: Sequence[tuple[int, int]]) -> list[Column]:
+def _moves(changes: Any, transitions: Sequence[tuple[int, int]]) -> list[Column]:
     sizes, unit = _units(changes)
     names, colors = changes.legend.names, changes.legend.colors
     columns = [
-        Column("from", [names[a] for a, _ in moves], "head"),
-        Column("to", [names[b] for _, b in moves], "text", [colors[b] for _, b in moves]),
-        Column("pixels", [f"{changes.pixels[move]:,}" for move in moves]),
+        Column("from", [names[a] for a, _ in transitions], "head"),
+        Column(
+            "to", [names[b] for _, b in transitions], "text", [colors[b] for _, b in transitions]
+        ),
+        Column("pixels", [f"{changes.pixels[transition]:,}" for transition in transitions]),
     ]
     if unit != "pixels":
-        columns.append(Column(unit, [f"{sizes[move]:,.4g}" for move in moves]))
-    return [*columns, Column("share", [f"{sizes[move] / sizes.sum():.2%}" for move in moves])]
+        columns.append(Column(unit, [f"{sizes[transition]:,.4g}" for transition in transitions]))
+    return [
+        *columns,
+        Column("share", [f"{sizes[transition] / sizes.sum():.2%}" for transition in transitions]),
+    ]

@@ -26,11 +26,11 @@ def legend_of(model: Any, names: Mapping[int, str] | None = None) -> Legend:
     """Return the map values, names and colors of a fitted model's labels.
 
     For a classifier, and for clusters that are classes, the values are the codes of the classes (0,
-    1, ... if classes are text). Clusters of the same class share a value. Clusters without a class
-    get values above the largest code. For all other estimators the values are the numbers of the
-    clusters; noise, where there may be any, follows them. `names` are by class code, or by cluster
-    number if clusters are not classes; the model remembers those that are missing, and colors.
-    Classes that were merged share a value.
+    1, ... if classes are text). Clusters of the same class, and merged classes, share a value.
+    Clusters without a class get values above the largest code. For all other estimators the values
+    are the numbers of the clusters, followed by noise if the estimator finds noise. `names` are by
+    class code, or by cluster number if clusters are not classes. Missing names, and colors, are
+    taken from the model.
 
     >>> import numpy as np
     >>> import daskclust
@@ -40,25 +40,25 @@ def legend_of(model: Any, names: Mapping[int, str] | None = None) -> Legend:
     >>> legend.encode(model.labels_).tolist(), legend.names
     ([3, 3, 7], ('water', 'wheat'))
     """
-    remembered, colors = mixin.class_names_of(model)
-    legend = _whole_legend_of(model, {**remembered, **(names or {})}, colors)
+    stored_names, colors = mixin.class_names_of(model)
+    legend = _whole_legend_of(model, {**stored_names, **(names or {})}, colors)
     return _merged(legend, mixin.merged_classes_of(model))
 
 
-def _merged(legend: Legend, into: Mapping[int, int]) -> Legend:
-    """Give some values of a legend to others."""
-    if not into:
+def _merged(legend: Legend, merged_into: Mapping[int, int]) -> Legend:
+    """Replace some values of a legend by the values that they are merged into."""
+    if not merged_into:
         return legend
-    kept = [at for at, code in enumerate(legend.codes) if code not in into]
+    unmerged = [i for i, code in enumerate(legend.codes) if code not in merged_into]
     values = np.array(legend.codes) if legend.values is None else legend.values
     return replace(
         legend,
-        codes=tuple(legend.codes[at] for at in kept),
-        names=tuple(legend.names[at] for at in kept),
-        colors=tuple(legend.colors[at] for at in kept),
+        codes=tuple(legend.codes[i] for i in unmerged),
+        names=tuple(legend.names[i] for i in unmerged),
+        colors=tuple(legend.colors[i] for i in unmerged),
         keys=values if legend.keys is None else legend.keys,
-        values=np.array([into.get(value, value) for value in values.tolist()]),
-        classes=legend.classes - into.keys(),
+        values=np.array([merged_into.get(value, value) for value in values.tolist()]),
+        classes=legend.classes - merged_into.keys(),
     )
 
 
@@ -66,47 +66,47 @@ def _whole_legend_of(model: Any, names: Mapping[int, str], colors: Mapping[int, 
     if not mixin.clusters_are_classes(model):
         k = n_clusters_of(model)
         if getattr(model, "_finds_noise", False):
-            # A class of its own, after the clusters: -1 in a map is a pixel without data.
+            # Noise is a value after the clusters, because -1 in a map is a pixel without data.
             legend = Legend.of(range(k + 1), {k: "noise", **names}, {k: NOISE_COLOR, **colors})
             legend = legend.of_labels(np.arange(-1, k), np.append(k, np.arange(k)))
             legend = replace(legend, noise=k)
         else:
             legend = Legend.of(range(k), names, colors)
         return replace(legend, classes=frozenset(names) & frozenset(legend.codes))
-    classes, owners = model.classes_, getattr(model, "cluster_classes_", None)
+    classes, class_of_cluster = model.classes_, getattr(model, "cluster_classes_", None)
     is_text = classes.dtype.kind not in "iub"
     codes = np.arange(len(classes)) if is_text else classes.astype(np.int64)
-    known = {int(c): str(v) for c, v in zip(codes, classes, strict=True)} if is_text else {}
-    known |= {int(code): str(name) for code, name in names.items()}
-    if owners is None:
-        legend = Legend.of(codes.tolist(), known, colors, kind="class")
+    names_by_code = {int(c): str(v) for c, v in zip(codes, classes, strict=True)} if is_text else {}
+    names_by_code |= {int(code): str(name) for code, name in names.items()}
+    if class_of_cluster is None:
+        legend = Legend.of(codes.tolist(), names_by_code, colors, kind="class")
         legend = replace(legend, classes=frozenset(legend.codes), codes_are_given=not is_text)
         return legend.of_labels(classes, codes) if is_text else legend
-    owners = np.asarray(owners)
-    values = np.zeros(len(owners), dtype=np.int64)
-    free = owners < 0
-    values[~free] = codes[owners[~free]]
-    values[free] = (codes.max() if len(codes) else -1) + 1 + np.arange(free.sum())
-    for code in values[free].tolist():
-        known.setdefault(code, name_of(code, kind="cluster"))
-    legend = Legend.of(np.unique(values).tolist(), known, colors, kind="class")
+    class_of_cluster = np.asarray(class_of_cluster)
+    values = np.zeros(len(class_of_cluster), dtype=np.int64)
+    without_class = class_of_cluster < 0
+    values[~without_class] = codes[class_of_cluster[~without_class]]
+    values[without_class] = (codes.max() if len(codes) else -1) + 1 + np.arange(without_class.sum())
+    for code in values[without_class].tolist():
+        names_by_code.setdefault(code, name_of(code, kind="cluster"))
+    legend = Legend.of(np.unique(values).tolist(), names_by_code, colors, kind="class")
     legend = replace(legend, classes=frozenset(codes.tolist()), codes_are_given=not is_text)
     return legend.of_labels(np.arange(len(values)), values)
 
 
 def n_clusters_of(model: Any) -> int:
     """Return the number of clusters that a fitted model has found."""
-    # Of spectral clustering as many eigenvalues, or as many as there are nodes.
+    # Spectral clustering has one eigenvalue per cluster, or fewer if there are fewer nodes.
     for name in ("cluster_centers_", "means_", "eigenvalues_"):
         centers = getattr(model, name, None)
         if centers is not None:
             return len(centers)
-    found = getattr(model, "n_clusters_", getattr(model, "n_clusters", None))
-    return len(model.classes_) if found is None else int(found)
+    count = getattr(model, "n_clusters_", getattr(model, "n_clusters", None))
+    return len(model.classes_) if count is None else int(count)
 
 
 def singles_advice(sizes: Any) -> str:
-    """Say what to do if most clusters have one row; else nothing.
+    """Return advice if most clusters have one row, else an empty text.
 
     >>> singles_advice([9, 1, 1])[:40]
     '2 of 3 clusters have one row: these rows'
@@ -121,7 +121,7 @@ def singles_advice(sizes: Any) -> str:
     )
 
 
-#: Pixels along the longer side of the small map.
+#: Maximum number of pixels along the longer side of the small map.
 _SIDE = 2500
 
 
@@ -150,12 +150,12 @@ class MapSummary:
 
 
 def _count(block: NDArray[Any], codes: Ints) -> Ints:
-    at = _places(block[block >= 0].ravel(), codes)
-    return np.bincount(at[at >= 0], minlength=len(codes))[None, None].astype(np.int64)
+    positions = _positions(block[block >= 0].ravel(), codes)
+    return np.bincount(positions[positions >= 0], minlength=len(codes))[None, None].astype(np.int64)
 
 
-def _places(labels: NDArray[Any], codes: Ints) -> Ints:
-    """Return where labels stand among ascending codes, -1 for those that are not there."""
+def _positions(labels: NDArray[Any], codes: Ints) -> Ints:
+    """Return positions of labels in ascending codes, -1 for labels that are not a code."""
     at = np.searchsorted(codes, labels)
     at[at == len(codes)] = 0
     return np.where(codes[at] == labels, at, -1)
@@ -169,10 +169,10 @@ def summarize(
     known: Any = None,
     cube: Any = None,
 ) -> MapSummary:
-    """Count the pixels of each code and take a small map, in one pass; -1 for none.
+    """Count the pixels of each code and reduce the map, in one pass; -1 means no label.
 
-    Small maps are taken of `values` and of the `known` classes, too. With a `cube` that has a
-    coordinate system, one more pass adds up areas.
+    `values` and `known` classes are reduced too. With a `cube` that has a coordinate system,
+    another pass adds up areas.
     """
     order = np.asarray(codes, dtype=np.int64)
     counts = da.map_blocks(
@@ -184,35 +184,39 @@ def summarize(
         meta=np.empty((0, 0, 0), np.int64),
     )
     step = max(1, -(-max(image.shape) // _SIDE))
-    given = [layer for layer in (values, known) if layer is not None]
-    small = [layer[::step, ::step] for layer in (image, *given)]
-    sizes, preview, *more = compute("the summary of the map", counts.sum(axis=(0, 1)), *small)
-    margins = None if values is None else np.asarray(more[0], dtype=np.float32)
+    layers = [layer for layer in (values, known) if layer is not None]
+    small = [layer[::step, ::step] for layer in (image, *layers)]
+    sizes, preview, *small_layers = compute(
+        "the summary of the map", counts.sum(axis=(0, 1)), *small
+    )
+    margins = None if values is None else np.asarray(small_layers[0], dtype=np.float32)
     areas = None
     if cube is not None and cube.georeference.crs_text() is not None:
         _, areas = pixels_and_areas(image, codes, cube)
-    shown = None if known is None else np.asarray(more[-1])
-    return MapSummary(sizes, _places(np.asarray(preview), order), step, margins, areas, known=shown)
+    known_preview = None if known is None else np.asarray(small_layers[-1])
+    return MapSummary(
+        sizes, _positions(np.asarray(preview), order), step, margins, areas, known=known_preview
+    )
 
 
 def pixels_and_areas(
     image: da.Array, codes: Sequence[int], cube: Any
 ) -> tuple[Ints, tuple[float, ...] | None]:
-    """Return pixels and areas of the codes, no areas without a coordinate system; one pass."""
+    """Return pixels and areas of the codes (None without a coordinate system), in one pass."""
     place = cube.georeference
     try:
         table = area_table(LabelMap(image, place=place))
     except ImportError:  # without pyproj there are only counts
         table = area_table(LabelMap(image))
-    found = {row.code: (row.pixels, row.square_meters) for row in table}
-    counts, areas = zip(*(found.get(code, (0, 0.0)) for code in codes), strict=True)
+    sizes_by_code = {row.code: (row.pixels, row.square_meters) for row in table}
+    counts, areas = zip(*(sizes_by_code.get(code, (0, 0.0)) for code in codes), strict=True)
     sizes = np.array(counts, np.int64)
     has_areas = place.crs_text() is not None and None not in areas
     return sizes, tuple(float(area or 0.0) for area in areas) if has_areas else None
 
 
 def area_unit(square_meters: Any) -> tuple[float, str]:
-    """Return the square meters of the unit that suits areas, and its name: "" without areas."""
+    """Return the size in square meters and the name of a unit for areas; "" without areas."""
     if square_meters is None:
         return 1.0, ""
     return (1e6, "km\N{SUPERSCRIPT TWO}") if np.sum(square_meters) >= 1e8 else (1e4, "ha")
@@ -225,7 +229,7 @@ def known_classes(opened: Any, unlabeled: Sequence[int]) -> da.Array:
 
 
 def agreement_of(
-    found: da.Array, known: da.Array, grid: BlockGrid | None = None, opened: Any = None
+    labels: da.Array, known: da.Array, grid: BlockGrid | None = None, opened: Any = None
 ) -> dict[str, Any]:
     """Count the rows of each known class in each cluster or predicted class.
 
@@ -244,25 +248,25 @@ def agreement_of(
     if units is not None:
         known = da.where(known >= 0, units.astype(np.int64) * base + known, -1)
     if grid is not None:
-        known, found = flatten(known, grid), flatten(found, grid)
-    table = contingency_table(known, found)
+        known, labels = flatten(known, grid), flatten(labels, grid)
+    table = contingency_table(known, labels)
     table = table[(table[:, :2] >= 0).all(axis=1)]
-    of_units = None
+    unit_numbers = None
     if units is not None:
-        of_units, table[:, 0] = np.divmod(table[:, 0], base)
+        unit_numbers, table[:, 0] = np.divmod(table[:, 0], base)
     if not len(table):
         raise NothingInCommonError("No row has both a known class and a cluster to compare.")
     classes, rows = np.unique(table[:, 0], return_inverse=True)
     clusters, columns = np.unique(table[:, 1], return_inverse=True)
     counts = np.zeros((len(classes), len(clusters)), dtype=np.int64)
     np.add.at(counts, (rows, columns), table[:, 2])
-    if of_units is not None:
-        records = np.column_stack([of_units, rows, columns, table[:, 2]])
+    if unit_numbers is not None:
+        records = np.column_stack([unit_numbers, rows, columns, table[:, 2]])
         at = np.nonzero(counts)
         table = np.column_stack([classes[at[0]], clusters[at[1]], counts[at]])
     scores = scores_of_table(table)
     return {
-        **({} if of_units is None else {"by_unit": records}),
+        **({} if unit_numbers is None else {"by_unit": records}),
         **{name: scores[name] for name in ("ari", "nmi", "pairwise_f")},
         "pixels": int(counts.sum()),
         "classes": classes.tolist(),
@@ -272,7 +276,7 @@ def agreement_of(
 
 
 def compare_classes(
-    found: dict[str, Any], legend: Legend, truth: Any, *, warns: bool = False
+    scores: dict[str, Any], legend: Legend, truth: Any, *, warns: bool = False
 ) -> None:
     """Match classes of the map and the truth, and add the accuracy to :func:`agreement_of`.
 
@@ -303,63 +307,63 @@ def compare_classes(
     """
     from daskclust.metrics import warn_of_few_units
 
-    codes, clusters = found["classes"], found["clusters"]
-    counts, by_unit = np.asarray(found["counts"]), found.pop("by_unit", None)
-    found["cluster_names"] = [legend.by_code.get(code, str(code)) for code in clusters]
+    codes, clusters = scores["classes"], scores["clusters"]
+    counts, by_unit = np.asarray(scores["counts"]), scores.pop("by_unit", None)
+    scores["cluster_names"] = [legend.by_code.get(code, str(code)) for code in clusters]
     meanings = truth.meanings
     names = codes
     if meanings is not None:
-        names = found["class_names"] = [name_of(code, meanings) for code in codes]
-    for key in ("accuracy", "best_matching_accuracy"):
-        found.pop(key, None)
+        names = scores["class_names"] = [name_of(code, meanings) for code in codes]
+    for score in ("accuracy", "best_matching_accuracy"):
+        scores.pop(score, None)
     if not legend.classes:
         # Noise has no class, so it counts as wrong.
-        own = np.flatnonzero([code != legend.noise for code in clusters])
-        rows, columns = linear_sum_assignment(counts[:, own], maximize=True)
-        columns = own[columns]
-        found["compared_by"], key = "matching", "best_matching_accuracy"
+        without_noise = np.flatnonzero([code != legend.noise for code in clusters])
+        rows, columns = linear_sum_assignment(counts[:, without_noise], maximize=True)
+        columns = without_noise[columns]
+        scores["compared_by"], score = "matching", "best_matching_accuracy"
     else:
-        key = "accuracy"
-        mine = {code: legend.by_code[code] for code in legend.classes}
+        score = "accuracy"
+        class_names = {code: legend.by_code[code] for code in legend.classes}
         by_name = meanings is not None and not all(
-            name == name_of(code) for code, name in mine.items()
+            name == name_of(code) for code, name in class_names.items()
         )
         if by_name:
-            same = positions_of_names(list(mine.values()), names)
-            wanted = [None if at < 0 else list(mine)[at] for at in same]
+            positions = positions_of_names(list(class_names.values()), names)
+            right_codes = [None if at < 0 else list(class_names)[at] for at in positions]
         else:
-            wanted = [code if code in mine else None for code in codes]
-        told = (by_name or (legend.codes_are_given and not truth.by_name)) and any(
-            code is not None for code in wanted
+            right_codes = [code if code in class_names else None for code in codes]
+        is_comparable = (by_name or (legend.codes_are_given and not truth.by_name)) and any(
+            code is not None for code in right_codes
         )
-        found["compared_by"] = ("name" if by_name else "code") if told else None
-        if not told:
+        scores["compared_by"] = ("name" if by_name else "code") if is_comparable else None
+        if not is_comparable:
             warn(
                 f"The known classes are {names[:10]}, the classes of the map "
-                f"{sorted(mine.values())[:10]}: without a common name, accuracy cannot be "
+                f"{sorted(class_names.values())[:10]}: without a common name, accuracy cannot be "
                 "computed. Use the same names, or codes, in both.",
                 DaskclustWarning,
             )
-            wanted = [None] * len(codes)
-        pairs = [(i, clusters.index(c)) for i, c in enumerate(wanted) if c in clusters]
+            right_codes = [None] * len(codes)
+        pairs = [(i, clusters.index(c)) for i, c in enumerate(right_codes) if c in clusters]
         rows, columns = np.array(pairs, dtype=np.intp).reshape(-1, 2).T
-    places = np.full(len(codes), -1)
-    places[rows] = columns
-    found["matched"] = places.tolist()
-    if found["compared_by"] is not None:
-        found[key] = float(counts[rows, columns].sum() / max(1, counts.sum()))
+    matched = np.full(len(codes), -1)
+    matched[rows] = columns
+    scores["matched"] = matched.tolist()
+    if scores["compared_by"] is not None:
+        scores[score] = float(counts[rows, columns].sum() / max(1, counts.sum()))
     for name in ("accuracy_interval", "independent_units", "kappa", "by_class"):
-        found.pop(name, None)
-    if key == "accuracy" and found["compared_by"] is not None:
+        scores.pop(name, None)
+    if score == "accuracy" and scores["compared_by"] is not None:
         names = names if meanings is not None else [name_of(code, legend.by_code) for code in codes]
-        found.update(_by_class(counts, places, names, found["cluster_names"], by_unit))
+        scores.update(_by_class(counts, matched, names, scores["cluster_names"], by_unit))
         if warns:
-            warn_of_few_units(found["independent_units"])
+            warn_of_few_units(scores["independent_units"])
 
 
 def _by_class(
     counts: Ints,
-    places: Ints,
+    matched: Ints,
     classes: Sequence[str],
     clusters: Sequence[str],
     by_unit: Ints | None,
@@ -367,23 +371,23 @@ def _by_class(
     """Accuracy of each class, from a table whose columns are matched with its rows."""
     from daskclust.metrics import accuracy_of_counts
 
-    others = sorted(set(range(counts.shape[1])) - set(places.tolist()))
-    names = [*classes, *(clusters[at] for at in others)]
+    others = sorted(set(range(counts.shape[1])) - set(matched.tolist()))
+    names = [*classes, *(clusters[i] for i in others)]
     square = np.zeros((len(names), len(names)), np.int64)
     square[: len(counts), len(counts) :] = counts[:, others]
-    there = np.flatnonzero(places >= 0)
-    square[: len(counts), there] = counts[:, places[there]]
+    has_match = np.flatnonzero(matched >= 0)
+    square[: len(counts), has_match] = counts[:, matched[has_match]]
     if by_unit is not None:
         column = np.empty(counts.shape[1], np.int64)
         column[others] = len(counts) + np.arange(len(others))
-        column[places[there]] = there
+        column[matched[has_match]] = has_match
         by_unit = np.column_stack([by_unit[:, :2], column[by_unit[:, 2]], by_unit[:, 3]])
     report = accuracy_of_counts(square, names, by_unit=by_unit)
     lines = zip(
         names,
         square.sum(axis=1).tolist(),
         square.sum(axis=0).tolist(),
-        *(_numbers(part) for part in (report.producers, report.users, report.f1)),
+        *(_numbers(values) for values in (report.producers, report.users, report.f1)),
         strict=True,
     )
     keys = ("class", "truth", "labels", "producers", "users", "f1")

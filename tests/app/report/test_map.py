@@ -76,7 +76,7 @@ def test_layers_are_the_map() -> None:
 
 def test_noise_is_thinned_out_until_it_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     labels = np.random.default_rng(0).integers(0, 200, (300, 310))
-    monkeypatch.setattr("daskclust.app.report._report._ROOM", 30_000)
+    monkeypatch.setattr("daskclust.app.report._report._MAX_CHARACTERS", 30_000)
     found = packed(summary_of(labels), 200)
     assert len(found["labels"]) <= 30_000
     step = found["step"]
@@ -197,7 +197,7 @@ def test_errors_are_where_the_known_class_is_another(tmp_path: Path, named: bool
     assert f"right {n:,} ({n / m:.1%})" in text
     assert f"wrong {m - n:,} ({(m - n) / m:.1%})" in text
     assert f"Of {m:,} pixels of known class" in text
-    assert ("fits it best" in text) is not named
+    assert ("matches it best" in text) is not named
 
 
 def known_at(known: np.ndarray) -> np.ndarray:
