@@ -71,7 +71,8 @@ def open_mosaic(
         - ``"first"``, ``"last"``: the first or last item that has data there.
         - ``"mean"``: mean of the items that have data there.
     skip_damaged : bool, default=False
-        If True, items with files that cannot be opened are left out, with a warning.
+        If True, items with files that cannot be opened are left out, with a warning.  A date of
+        which all items are left out is an error.
     exclude_classes : sequence of int, optional
         Classes of the scene classification (SCL) of Sentinel-2 L2A products whose pixels are
         missing in the item.  Default: 0, 1, 3, 8, 9 and 10 (no data, saturated, cloud shadow,
@@ -87,7 +88,7 @@ def open_mosaic(
     ------
     ValueError
         If there are no tiles, or a tile has no coordinate system.  If the numbers or names of bands
-        differ between items.  If the grid is outside all tiles, crosses the antimeridian or has
+        differ between items.  If a field of a STAC item is invalid.  If the grid is outside all tiles, crosses the antimeridian or has
         more than 1e11 pixels.  If codes of AlphaEarth would be averaged.  If a scene classification
         does not cover the bands.
     OSError

@@ -270,6 +270,12 @@ def mosaic_image(
     n_bands = len(names)
     own_dates = np.zeros(opened[-1][0] + 1) if dates is None else dates
     steps, step_of_item = np.unique(own_dates, return_inverse=True)
+    empty = np.setdiff1d(steps, own_dates[[number for number, _ in opened]])
+    if len(empty):
+        raise ValueError(
+            "Each date must have an item whose files can be opened, got none for "
+            f"{', '.join(map(str, empty))}. Leave out the items of the date."
+        )
     tiles = [
         replace(tile, first=tile.first + int(step_of_item[number]) * n_bands, item=number)
         for number, parts in opened

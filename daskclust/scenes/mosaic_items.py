@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -59,11 +59,81 @@ class StacItem:
     def asset(self, name: str) -> Asset:
         """Return a file, with the metadata that the item states."""
         own = self.assets[name]
-        href = str(own["href"])
+        shown = f"the asset {name!r} of the STAC item {self.id!r}"
+        href = _stated(own, "href", shown)
+        if href is None:
+            raise ValueError(f"href must be a path or URL, got none in {shown}.")
         if self.folder is not None and "://" not in href and not os.path.isabs(href):
             href = f"{self.folder}/{href.removeprefix('./')}"
-        facts = {**self.properties, **own}
-        return Asset(name, href, _grid(facts), _bands(name, own))
+        return Asset(name, href, _grid({**self.properties, **own}, shown), _bands(name, own, shown))
+
+
+def _stated(facts: Mapping[str, Any], field: str, shown: str) -> Any:
+    """Return a field of an item, None if it is missing; raise an error if it is invalid."""
+    value = facts.get(field)
+    expected, convert = _FIELDS[field]
+    if value is None:
+        return None
+    try:
+        return convert(value)
+    except (TypeError, ValueError, OverflowError):
+        message = f"{field} must be {expected}, got {value!r} in {shown}. Correct the item."
+    raise ValueError(message)
+
+
+def _href(value: Any) -> str:
+    return os.fspath(value)
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool):
+        raise TypeError
+    return float(value)
+
+
+def _finite(value: Any) -> float:
+    if isinstance(value, str) or not np.isfinite(_number(value)):
+        raise ValueError
+    return _number(value)
+
+
+def _scale(value: Any) -> float:
+    if not _finite(value):
+        raise ValueError
+    return _finite(value)
+
+
+def _shape(value: Any) -> tuple[int, int]:
+    height, width = map(_finite, value)
+    if min(height, width) < 1 or height % 1 or width % 1:
+        raise ValueError
+    return int(height), int(width)
+
+
+def _transform(value: Any) -> tuple[float, ...]:
+    numbers = tuple(map(_finite, value))
+    if len(numbers) not in (6, 9) or numbers[0] * numbers[4] == numbers[1] * numbers[3]:
+        raise ValueError
+    return numbers[:6]
+
+
+def _band_list(value: Any) -> list[Mapping[str, Any]]:
+    if isinstance(value, str) or not all(isinstance(band, Mapping) for band in value):
+        raise TypeError
+    return list(value)
+
+
+#: Fields of STAC items: what they must be, and the function that converts them.
+_FIELDS: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "href": ("a path or URL", _href),
+    "proj:shape": ("two positive integers (height, width)", _shape),
+    "proj:transform": ("6 or 9 finite numbers of an invertible transform", _transform),
+    "raster:bands": ("a list with one object per band", _band_list),
+    "bands": ("a list with one object per band", _band_list),
+    "nodata": ('a number, "nan", "inf" or "-inf"', _number),
+    "scale": ("a finite number other than 0", _scale),
+    "offset": ("a finite number", _finite),
+}
 
 
 def dates_of(items: Sequence[Any], time: Sequence[Any] | str) -> NDArray[np.datetime64]:
@@ -104,16 +174,17 @@ def _day_of(item: Any) -> np.datetime64:
     return np.datetime64(value.date())
 
 
-def _grid(facts: Mapping[str, Any]) -> tuple[str, tuple[float, ...], tuple[int, int]] | None:
+def _grid(
+    facts: Mapping[str, Any], shown: str
+) -> tuple[str, tuple[float, ...], tuple[int, int]] | None:
     codes = (facts.get("proj:code"), facts.get("proj:epsg"), facts.get("proj:wkt2"))
     system = next((code for code in codes if code is not None), facts.get("proj:projjson"))
-    transform, shape = facts.get("proj:transform"), facts.get("proj:shape")
-    if system is None or transform is None or shape is None or len(transform) < 6:
+    transform, shape = (_stated(facts, f"proj:{name}", shown) for name in ("transform", "shape"))
+    if system is None or transform is None or shape is None:
         return None
     text = json.dumps(system) if isinstance(system, Mapping) else str(system)
     wkt = _wkt(f"EPSG:{text}" if text.isdigit() else text)
-    numbers = tuple(float(number) for number in list(transform)[:6])
-    return None if wkt is None else (wkt, numbers, (int(shape[0]), int(shape[1])))
+    return None if wkt is None else (wkt, transform, shape)
 
 
 @lru_cache(maxsize=64)
@@ -127,8 +198,8 @@ def _wkt(text: str) -> str | None:
         return None
 
 
-def _bands(name: str, asset: Mapping[str, Any]) -> tuple[StatedBand, ...] | None:
-    listed = asset.get("raster:bands") or asset.get("bands")
+def _bands(name: str, asset: Mapping[str, Any], shown: str) -> tuple[StatedBand, ...] | None:
+    listed = _stated(asset, "raster:bands", shown) or _stated(asset, "bands", shown)
     if not listed:
         return None
     found = []
@@ -144,7 +215,8 @@ def _bands(name: str, asset: Mapping[str, Any]) -> tuple[StatedBand, ...] | None
         except (KeyError, TypeError):
             dtype = None
         nodata, scale, offset = (
-            None if key not in facts else float(facts[key]) for key in ("nodata", "scale", "offset")
+            _stated(facts, key, f"band {number} of {shown}")
+            for key in ("nodata", "scale", "offset")
         )
         own = name if len(listed) == 1 else f"{name} {band.get('name') or number}"
         found.append(StatedBand(own, dtype, nodata, scale, offset))

@@ -209,6 +209,60 @@ def test_items_that_differ_from_their_file(
         cube.samples.compute(scheduler="synchronous")
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "expected"),
+    [
+        ("proj:shape", [4], "two positive integers"),
+        ("proj:shape", [4, 0], "two positive integers"),
+        ("proj:shape", "44", "two positive integers"),
+        ("proj:transform", [10, 0, LEFT, 0, -10], "6 or 9 finite numbers"),
+        ("proj:transform", [0, 0, LEFT, 0, -10, TOP], "6 or 9 finite numbers"),
+        ("proj:transform", {"a": 10}, "6 or 9 finite numbers"),
+        ("raster:bands", {"nodata": 0}, "a list with one object per band"),
+        ("raster:bands", [0], "a list with one object per band"),
+        ("nodata", "none", "a number"),
+        ("nodata", [0], "a number"),
+        ("nodata", True, "a number"),
+        ("scale", 0, "a finite number other than 0"),
+        ("scale", "0.1", "a finite number other than 0"),
+        ("offset", float("nan"), "a finite number"),
+        ("href", 3, "a path or URL"),
+        ("href", None, "a path or URL"),
+    ],
+)
+def test_invalid_fields_of_an_item_are_named(
+    field: str, value: Any, expected: str, values: Any, tmp_path: Path
+) -> None:
+    is_of_band = field in ("nodata", "scale", "offset")
+    stated = {"raster:bands": [{"data_type": "uint16", field: value}]} if is_of_band else {}
+    item = feature(1, **stated)
+    if not is_of_band:
+        item["assets"]["red"][field] = value
+    pattern = rf"^{field} must be {expected}.*, got .* in .*asset 'red' of the STAC item 'item 1'"
+    with pytest.raises(ValueError, match=pattern):
+        daskclust.open_mosaic([feature(0), item], assets=["red"])
+
+
+def test_nodata_may_be_the_word_nan(values: Any, tmp_path: Path) -> None:
+    bands = [{"data_type": "float32", "nodata": "nan"}]
+    item = feature(0, **{"raster:bands": bands})
+    write(tmp_path / "0.tif", np.float32([[1, np.nan]] * 4 * np.ones(1)), LEFT, nodata=np.nan)
+    item["assets"]["red"]["proj:shape"] = [4, 2]
+    cube = daskclust.open_mosaic(collection(tmp_path, [item]), assets=["red"])
+    np.testing.assert_array_equal(band(cube), [[1, -1]] * 4)  # -1: missing
+
+
+def test_a_date_without_items_is_an_error(values: Any, tmp_path: Path) -> None:
+    (tmp_path / "1.tif").unlink()
+    with (
+        pytest.warns(daskclust.exceptions.DaskclustWarning, match="1 of 2 items are left out"),
+        pytest.raises(ValueError, match="whose files can be opened, got none for 2024-05-02"),
+    ):
+        daskclust.open_mosaic(
+            collection(tmp_path), assets=["red"], time="datetime", skip_damaged=True
+        )
+
+
 def test_scale_of_the_file_that_the_item_does_not_state(values: Any, tmp_path: Path) -> None:
     with rasterio.open(tmp_path / "0.tif", "r+") as file:
         file.scales = (0.5,)
