@@ -88,9 +88,9 @@ def open_mosaic(
     ------
     ValueError
         If there are no tiles, or a tile has no coordinate system.  If the numbers or names of bands
-        differ between items.  If a field of a STAC item is invalid.  If the grid is outside all tiles, crosses the antimeridian or has
-        more than 1e11 pixels.  If codes of AlphaEarth would be averaged.  If a scene classification
-        does not cover the bands.
+        differ between items.  If a field of a STAC item is invalid.  If the grid is outside all
+        tiles, crosses the antimeridian or has more than 1e11 pixels.  If codes of AlphaEarth would
+        be averaged.  If a scene classification does not cover the bands.
     OSError
         If a file cannot be opened.  Tasks raise it if a file cannot be read.
 
