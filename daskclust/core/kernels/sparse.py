@@ -221,8 +221,8 @@ def _nearest(data, indices, indptr, columns, norms, labels, squared):
 
 
 @compiled()
-def _add_rows(data, indices, indptr, weights, labels, hi, lo):
-    for i in range(indptr.size - 1):
+def _add_rows(data, indices, indptr, weights, labels, order, hi, lo):
+    for i in order:
         w = 1.0
         if weights.size:
             w = weights[i]
@@ -342,7 +342,10 @@ def accumulate(
     """Add the rows to the sums, weights and squared distances of their clusters, (k, p + 2)."""
     labels, squared = nearest(x, centers)
     weights = _weights(weight)
-    _add_rows(*x.parts, weights, labels, hi, lo)
+    # The sums of one cluster fit in the processor's cache; those of all clusters may not.  A stable
+    # order adds the rows of a cluster in row order.
+    order = read_only(np.argsort(labels, kind="stable"))
+    _add_rows(*x.parts, weights, labels, order, hi, lo)
     _add_totals(weights, labels, squared, hi, lo)
 
 
