@@ -44,7 +44,7 @@ class Scaling:
         return self.kind in ("none", "standard")
 
     def check(self, n_bands: int) -> None:
-        """Raise an error if the scaling is not one of `n_bands` bands, or lacks a part."""
+        """Raise an error if the scaling has another number of bands, or lacks a parameter."""
         needs = {"standard": ("mean", "std"), "whitened": ("matrix",), "none": (), "unit": ()}
         if any(getattr(self, name) is None for name in needs[self.kind]):
             raise ValueError(f"The scaling {self.kind!r} must have {needs[self.kind]}.")
@@ -56,7 +56,7 @@ class Scaling:
                 )
 
     def __call__(self, rows: Array, *, narrow: bool = True) -> Array:
-        """Scale `rows` (n, p), in float64; not `narrow`, they need not be of `dtype` already."""
+        """Scale `rows` (n, p) in float64; without `narrow`, the result may have another dtype."""
         if self.kind == "standard":
             assert self.mean is not None
             assert self.std is not None
@@ -76,21 +76,21 @@ class Scaling:
         return rows.astype(self.dtype, copy=False)
 
 
-#: Bytes of stored values that are handled at a time.
+#: Bytes of stored values that are processed at a time, so that they stay in the cache.
 _TILE = 2**18
 
 
 @dataclass(frozen=True)
 class CubeSource:
-    """Stored pixels, and which of them count.
+    """Stored pixels, and the rules by which pixels are valid.
 
-    `array` is None if pixels come from a Dask array; `held` then are the pixels (pixels,
-    n_stored) of the one block that is being handled. `order` are the axes of y, x and band in
-    `array`; `dtype` is the stored one, with the sign that is meant. `bands` are those kept, None
-    for all. `nodata` mean "no data", as NaN and (`masked`) values hidden by a NumPy mask do;
-    `nodata_of_bands` do so in one stored band each.
-    `keep_incomplete`: a pixel is kept that has at least the share `min_observed` of its bands, its
-    missing values NaN.
+    `array` is None if pixels come from a Dask array; then `block_pixels` are the pixels (pixels,
+    n_stored) of the current block. `order` are the axes of y, x and band in `array`. `dtype` is the
+    stored type, with the stated sign. `bands` are the bands kept, None for all bands.
+
+    Missing values are NaN, `nodata` in any band, `nodata_of_bands` in one band each, and, if
+    `masked`, values hidden by a NumPy mask. With `keep_incomplete`, a pixel is valid if it has at
+    least the fraction `min_observed` of its bands; its missing values become NaN.
     """
 
     array: StoredArray | None
@@ -104,7 +104,7 @@ class CubeSource:
     grid: BlockGrid
     masked: bool = False
     meaning: Meaning = PLAIN
-    held: Array | None = None
+    block_pixels: Array | None = None
     nodata_of_bands: tuple[tuple[float, ...], ...] = ()
 
     @property
@@ -126,8 +126,8 @@ class CubeSource:
     def _stored(self, number: int) -> Array:
         """Pixels of block `number` as rows of all stored bands."""
         if self.array is None:
-            assert self.held is not None
-            values = self.held
+            assert self.block_pixels is not None
+            values = self.block_pixels
             if not self.masked and np.ma.is_masked(values):
                 raise ValueError(
                     f"Block {number} of the cube is a masked array, but its Dask array has no "
@@ -145,7 +145,7 @@ class CubeSource:
         return np.ma.array(self.meaning.view(np.ma.getdata(values)), mask=mask)
 
     def _in_rows(self, stored: Array) -> Array:
-        """Return the bands kept of all pixels; how they lie decides the last bits of sums."""
+        """Return the bands kept of all pixels; the memory order decides the last bits of sums."""
         if self.array is None and not stored.flags.c_contiguous:
             stored = stored.copy(order="C")
         return stored if self.bands is None else stored[:, self.bands]
@@ -161,36 +161,40 @@ class CubeSource:
         return np.take(values, self.bands, axis=1)
 
     def missing(self, values: Array) -> Bools:
-        """Which of `values` mean "no data"; of their shape."""
+        """Return a mask of the values that mean "no data"."""
         hidden = np.ma.getmaskarray(values) if np.ma.isMaskedArray(values) else None
         values = np.ma.getdata(values)
-        found = np.isnan(values) if values.dtype.kind == "f" else None
+        absent = np.isnan(values) if values.dtype.kind == "f" else None
         if hidden is not None:
-            found = hidden if found is None else found | hidden
+            absent = hidden if absent is None else absent | hidden
         for nodata in self.nodata:
-            # In the stored dtype: -3.4e38 written as float32 equals no float64 literal.
+            # Compare in the stored dtype: -3.4e38 as float32 differs from the float64 literal.
             equal = values == values.dtype.type(nodata)
-            found = equal if found is None else np.logical_or(found, equal, out=found)
-        for own, has in self._rows_of_nodata(values.dtype):
-            equal = (values == own) & has
-            found = equal if found is None else found | equal
+            absent = equal if absent is None else np.logical_or(absent, equal, out=absent)
+        for row, applies in self._rows_of_nodata(values.dtype):
+            equal = (values == row) & applies
+            absent = equal if absent is None else absent | equal
         outside = self.meaning.outside(values)
         if outside is not None:
-            found = outside if found is None else found | outside
-        return np.zeros(values.shape, bool) if found is None else found
+            absent = outside if absent is None else absent | outside
+        return np.zeros(values.shape, bool) if absent is None else absent
 
     def _rows_of_nodata(self, dtype: np.dtype[Any]) -> Iterator[tuple[Array, Bools]]:
-        """Values that mean "no data" in a band kept, as rows, and which bands have one."""
-        own = self.nodata_of_bands
-        kept = own if self.bands is None or not own else [own[band] for band in self.bands]
-        for values in zip_longest(*kept):
-            has = np.array([value is not None for value in values], bool)
-            yield np.array([0 if value is None else value for value in values], dtype), has
+        """Yield rows of values that mean "no data" in one band, and masks of the bands with one."""
+        of_bands = self.nodata_of_bands
+        of_kept = (
+            of_bands
+            if self.bands is None or not of_bands
+            else [of_bands[band] for band in self.bands]
+        )
+        for values in zip_longest(*of_kept):
+            applies = np.array([value is not None for value in values], bool)
+            yield np.array([0 if value is None else value for value in values], dtype), applies
 
     def _is_whole(self, values: Array) -> bool:
-        """Return True if the extremes of integers show that they have no "no data" values.
+        """Return True if minimum and maximum of integers show that none of them means "no data".
 
-        Half the work of comparing each, and what most tiles are.  False where it is not certain.
+        This is the usual case, and takes half the time of comparisons.  False if not certain.
         """
         if values.dtype.kind not in "iu" or np.ma.isMaskedArray(values) or not values.size:
             return False
@@ -202,23 +206,23 @@ class CubeSource:
         return not (low and values.min() <= max(low)) and not (high and values.max() >= min(high))
 
     def _too_few(self, missing: Bools) -> Bools:
-        """Return which pixels have too few values."""
+        """Return a mask of the pixels with too few values."""
         least = max(self.min_observed * missing.shape[1], 1.0)
         return np.asarray(np.count_nonzero(~missing, axis=1) < least)
 
     def _absent(self, values: Array) -> Bools:
         absent = np.empty(len(values), dtype=bool)
         for tile in _tiles(values):
-            kept = self._kept(values[tile])
-            if self._is_whole(kept):
+            values_kept = self._kept(values[tile])
+            if self._is_whole(values_kept):
                 absent[tile] = False
                 continue
-            missing = self.missing(kept)
+            missing = self.missing(values_kept)
             absent[tile] = self._too_few(missing) if self.keep_incomplete else _any_by_row(missing)
         return absent
 
     def valid(self, number: int, excluded: Bools | None) -> tuple[Bools, Array | None]:
-        """Return which pixels of a block count, and its stored values if they had to be read."""
+        """Return a mask of the valid pixels of a block, and its stored values if they were read."""
         wanted = None if excluded is None else ~excluded
         pixels = self.grid.pixels_of(number)
         if wanted is not None and not wanted.any():
@@ -234,15 +238,15 @@ class CubeSource:
     ) -> tuple[Bools, Bools, Array | None]:
         """Return bands with data, valid pixels, and samples of block `number`.
 
-        Bands have data in some pixel that is not excluded. Pixels count if the other bands are left
-        out. Samples are NaN in the other bands, and None unless `rows`.
+        A band has data if a pixel that is not excluded has a value. Pixels are valid by these bands
+        alone. Samples are NaN in the other bands, and None unless `rows`.
         """
         wanted = None if excluded is None else ~excluded
         pixels = self.grid.pixels_of(number)
         valid: Bools = np.zeros(pixels, bool)
-        nothing = np.zeros(self.n_bands, bool), valid
+        no_pixels = np.zeros(self.n_bands, bool), valid
         if wanted is not None and not wanted.any():
-            return (*nothing, np.empty((0, self.n_bands)))
+            return (*no_pixels, np.empty((0, self.n_bands)))
         if self.is_complete and not rows:
             valid = np.ones(pixels, bool) if wanted is None else wanted
             return np.ones(self.n_bands, bool), valid, None
@@ -251,17 +255,17 @@ class CubeSource:
         considered = missing if wanted is None else missing[wanted]
         present: Bools = ~np.asarray(considered.all(axis=0))
         if not present.any():
-            return (*nothing, np.empty((0, self.n_bands)))
+            return (*no_pixels, np.empty((0, self.n_bands)))
         if self.keep_incomplete:
             absent = self._too_few(missing)
         else:
             absent = _any_by_row(missing if present.all() else missing[:, present])
         valid = ~absent if wanted is None else wanted & ~absent
-        found = self._decoded(values[valid], missing[valid]) if rows else None
-        return present, valid, found
+        samples = self._decoded(values[valid], missing[valid]) if rows else None
+        return present, valid, samples
 
     def samples(self, number: int, excluded: Bools | None, scaling: Scaling) -> Array:
-        """Read and scale the valid pixels of block `number`, (n, bands); what they miss is NaN."""
+        """Read and scale the valid pixels of block `number`, (n, bands); missing values are NaN."""
         valid, stored = self.valid(number, excluded)
         n = int(np.count_nonzero(valid))
         if not n:
@@ -276,16 +280,16 @@ class CubeSource:
         out = np.empty((n, self.n_bands), scaling.dtype)
         done = 0
         for tile in _tiles(stored):
-            values, chosen = self._kept(stored[tile]), valid[tile]
-            found = int(np.count_nonzero(chosen))
-            if found < len(chosen):
-                values = values[chosen]
-            out[done : done + found] = scaling(self._decoded(values), narrow=False)
-            done += found
+            values, is_valid = self._kept(stored[tile]), valid[tile]
+            count = int(np.count_nonzero(is_valid))
+            if count < len(is_valid):
+                values = values[is_valid]
+            out[done : done + count] = scaling(self._decoded(values), narrow=False)
+            done += count
         return out
 
     def pixels(self, number: int, excluded: Bools | None) -> tuple[Bools, Array]:
-        """Read block `number` once: which pixels are valid, and the values of all its pixels."""
+        """Return a mask of the valid pixels of block `number`, and the values of all its pixels."""
         valid, stored = self.valid(number, excluded)
         return valid, self._decoded(
             self._in_rows(self._stored(number) if stored is None else stored)
@@ -301,7 +305,7 @@ class CubeSource:
         )
 
     def _decoded(self, rows: Array, missing: Bools | None = None) -> Array:
-        """Make samples of stored pixels (n, bands): scaled, and NaN where they are missing."""
+        """Return samples of stored pixels (n, bands): decoded, and NaN for missing values."""
         if missing is None and self.keep_incomplete:
             # Otherwise missing values are only in pixels that are not valid.
             missing = self.missing(rows)
@@ -310,7 +314,7 @@ class CubeSource:
             kind = rows.dtype
             if kind.kind != "f":
                 kind = np.dtype(np.float32 if kind.itemsize <= 2 else np.float64)
-            # A copy in any case: the values may be an array of the user.
+            # Always copy, because the values may be an array of the user.
             rows = rows.astype(kind)
             rows[missing] = np.nan
         return rows
@@ -321,14 +325,14 @@ class CubeSource:
 
 
 def _tiles(values: Array) -> Iterator[slice]:
-    """Cut rows into runs that stay in the cache, from one step to the next."""
+    """Cut rows into runs that fit into the cache."""
     step = max(1, _TILE // max(1, values.shape[1] * values.dtype.itemsize))
     for start in range(0, len(values), step):
         yield slice(start, start + step)
 
 
 def _any_by_row(mask: Bools) -> Bools:
-    """Return ``mask.any(axis=1)``, faster where little or nothing is set, as in most blocks."""
+    """Return ``mask.any(axis=1)``, faster if few values are True, as in most blocks."""
     count = np.count_nonzero(mask)
     if 8 * count > mask.size:
         return np.asarray(mask.any(axis=1))
@@ -342,9 +346,9 @@ def _any_by_row(mask: Bools) -> Bools:
 class StoredCube:
     """Storage of the values of a cube; `array` is None if they come from a Dask array.
 
-    `order` are the axes of y, x and band in the array, and `shape` counts the bands that are left
-    out. `values` are lazy: pixels as rows without an array in Zarr. `may_be_masked`: some
-    value can mean "no data", so that valid pixels have to be counted.
+    `order` are the axes of y, x and band in the array, and `shape` includes unused bands. `values`
+    are lazy; without an array in Zarr they are pixels as rows. `may_be_masked` is True if values
+    can mean "no data", so that valid pixels must be counted.
     """
 
     array: zarr.Array | None
@@ -361,7 +365,7 @@ class StoredCube:
 
 
 def one_object(value: Any) -> NDArray[np.object_]:
-    """Wrap a value of any size for a chunk of one: its length is not known beforehand."""
+    """Wrap a value of unknown size as a chunk of one object."""
     out = np.empty(1, dtype=object)
     out[0] = value
     return out
@@ -377,14 +381,14 @@ def on_block(
 ) -> Any:
     """Run ``function(source, number, excluded, *arrays, **more)`` on a block.
 
-    If pixels come from a Dask array, those of the block are the first of `arrays`, as the only
-    chunk of a list; with `excludes`, the last says which pixels are excluded.
+    If pixels come from a Dask array, the first of `arrays` is a list with the pixels of the block.
+    With `excludes`, the last array is a mask of excluded pixels.
     """
-    given = list(arrays)
+    inputs = list(arrays)
     if source.array is None:
-        source = replace(source, held=given.pop(0)[0])
-    excluded = given.pop() if excludes else None
-    return function(source, int(ids[0]), excluded, *given, **more)
+        source = replace(source, block_pixels=inputs.pop(0)[0])
+    excluded = inputs.pop() if excludes else None
+    return function(source, int(ids[0]), excluded, *inputs, **more)
 
 
 @dataclass(frozen=True)
@@ -436,7 +440,7 @@ class CubeBlocks:
         return da.map_blocks(source.meaning.view, stacked, meta=np.empty((0, 0, 0), dtype))
 
     def excluding(self, mask: Any) -> CubeBlocks:
-        """Return the blocks with more pixels excluded: those of an image (y, x), bool."""
+        """Return the blocks with more excluded pixels: the True pixels of an image (y, x)."""
         more = flatten(mask, self.grid)
         return replace(self, excluded=more if self.excluded is None else self.excluded | more)
 
@@ -460,7 +464,7 @@ class CubeBlocks:
         for array in (*arrays, *([] if self.excluded is None else [self.excluded])):
             pairs += [array, "ik"[: array.ndim]]
         out = "i" if width is None else "ip"
-        # Not aligned: block i of every array belongs together though lengths differ.
+        # Not aligned: block i of each array belongs to the same pixels, but lengths differ.
         return da.blockwise(
             on_block,
             out,
@@ -468,7 +472,7 @@ class CubeBlocks:
             new_axes=None if width is None else {"p": width},
             adjust_chunks={"i": tuple(sizes)},
             align_arrays=False,
-            # Blocks hold all bands: put together, they would be copied.
+            # Blocks contain all bands; concatenating the list would copy them.
             concatenate=False,
             meta=np.empty((0,) * len(out), dtype),
             token=token,
@@ -518,7 +522,7 @@ def block_valid(source: CubeSource, number: int, excluded: Excluded) -> Bools:
 def block_mask(
     source: CubeSource, number: int, excluded: Excluded, *, counts: Sequence[int]
 ) -> Bools:
-    """Return which pixels of a block are valid; a complete block is not read."""
+    """Return a mask of the valid pixels of a block; a complete block is not read."""
     pixels = source.grid.pixels_of(number)
     if counts[number] == pixels:
         return np.ones(pixels, bool)
@@ -531,11 +535,11 @@ def block_row_values(source: CubeSource, number: int, excluded: Excluded, values
 
 
 def block_survey(source: CubeSource, number: int, excluded: Excluded, *, moments: bool) -> Floats:
-    """Return one row, float64 of shape (1, 2 + bands) or (1, 2 + 4 * bands), about a block.
+    """Return statistics of a block, float64 of shape (1, 2 + bands) or (1, 2 + 4 * bands).
 
-    The number of pixels that are valid if bands without data in this block are left out; the number
-    of the other bands, and for each band whether it is one of them; with `moments`, per band also
-    the number of values, their mean, and the sum of squared deviations from it.
+    They are the number of pixels that are valid by the bands with data in this block, the number of
+    these bands, and 1 or 0 per band. With `moments`, they are followed by the number of values, the
+    mean, and the sum of squared deviations from the mean, per band.
     """
     present, valid, rows = source.survey(number, excluded, rows=moments)
     numbers = np.array([valid.sum(), present.sum()], dtype=np.float64)
@@ -546,7 +550,7 @@ def block_survey(source: CubeSource, number: int, excluded: Excluded, *, moments
     observed = ~np.isnan(rows)
     counts = observed.sum(axis=0)
     safe = np.maximum(counts, 1)
-    # About the first value observed, so that a constant band has a spread of exactly zero.
+    # Subtract the first observed value, so that a constant band has a variance of exactly zero.
     first = np.zeros(rows.shape[1])
     if len(rows):
         first = np.where(counts > 0, rows[observed.argmax(axis=0), np.arange(rows.shape[1])], 0.0)
@@ -560,38 +564,38 @@ def block_survey(source: CubeSource, number: int, excluded: Excluded, *, moments
 def merge_surveys(surveys: Floats, *, n_bands: int, keep_incomplete: bool) -> Floats:
     """Merge the rows of :func:`block_survey` in their order, into one row.
 
-    A block where another band is empty than in all others has no valid pixel, so what it
-    counted without that band does not count.  With `keep_incomplete` it does.
+    If a block lacks a band that other blocks have, its pixels are incomplete and its counts are
+    ignored, except with `keep_incomplete`.
 
     Means and squared deviations are merged pair by pair (Chan, Golub and LeVeque),
     which is accurate if the mean is large compared with the spread.
 
     >>> one = np.array([[2.0, 1.0, 1.0, 2.0, 1.0, 2.0]])
     >>> two = np.array([[1.0, 1.0, 1.0, 1.0, 4.0, 0.0]])
-    >>> found = merge_surveys(np.concatenate([one, two]), n_bands=1, keep_incomplete=False)
-    >>> found.tolist()  # of the values 0, 2 and 4
+    >>> merged = merge_surveys(np.concatenate([one, two]), n_bands=1, keep_incomplete=False)
+    >>> merged.tolist()  # of the values 0, 2 and 4
     [[3.0, 1.0, 1.0, 3.0, 2.0, 8.0]]
     """
     p = n_bands
     present = surveys[:, 2 : 2 + p].any(axis=0)
     total = np.zeros(surveys.shape[1])
     total[1], total[2 : 2 + p] = present.sum(), present
-    own = total[2 + p :]
+    moments = total[2 + p :]
     for row in surveys:
         if row[1] != total[1] and not keep_incomplete:
             continue
         total[0] += row[0]
-        if not len(own):
+        if not len(moments):
             continue
-        count, mean, squares = own.reshape(3, p)
-        more, other, more_squares = row[2 + p :].reshape(3, p)
-        both = np.maximum(count + more, 1.0)
-        # Without rows so far, the mean is the other's to the last bit.
-        mean[count == 0] = other[count == 0]
-        shift = np.where(more > 0, other - mean, 0.0)
-        squares += more_squares + shift * shift * (count * more / both)
-        mean += shift * (more / both)
-        count += more
+        count, mean, squares = moments.reshape(3, p)
+        row_count, row_mean, row_squares = row[2 + p :].reshape(3, p)
+        counts = np.maximum(count + row_count, 1.0)
+        # Without rows so far, the mean is exactly the mean of this row.
+        mean[count == 0] = row_mean[count == 0]
+        shift = np.where(row_count > 0, row_mean - mean, 0.0)
+        squares += row_squares + shift * shift * (count * row_count / counts)
+        mean += shift * (row_count / counts)
+        count += row_count
     return total[None]
 
 
@@ -608,7 +612,7 @@ def expand_block(
     pixels = source.grid.pixels_of(number)
     if np.ma.isMaskedArray(labels):
         labels = np.ma.filled(labels, fill_value)
-    if len(labels) == pixels:  # all valid, nothing to look up
+    if len(labels) == pixels:
         return labels
     out = np.full(pixels, fill_value, dtype=labels.dtype)
     valid = block_valid(source, number, excluded) if valid is None else valid
@@ -633,7 +637,7 @@ class Surveyed:
 def align(labels: Any, counts: Sequence[int]) -> da.Array:
     labels = seen_alike(labels)
     is_lazy = isinstance(labels, da.Array)
-    # A mask stays: blocks put the fill value there.
+    # Keep a mask: blocks replace masked labels by the fill value.
     labels = labels if is_lazy else np.asanyarray(labels)
     if labels.ndim != 1:
         raise ValueError(f"labels must have one dimension, got shape {labels.shape}.")
@@ -658,10 +662,11 @@ def align(labels: Any, counts: Sequence[int]) -> da.Array:
 def as_numbers(
     labels: Any, classes: ArrayLike | None = None, names: Names | None = None
 ) -> tuple[Any, dict[int, str] | None]:
-    """Return text as codes, numbers as they are, and the names that are known, None without any.
+    """Return text labels as codes, other labels unchanged, and the known names or None.
 
-    Text becomes the number of its class, -1 for another word or a masked one; lazy text needs
-    `classes`, NumPy arrays have their sorted names. `names` come before these.
+    The code of a text is the number of its class; other and masked text becomes -1. `classes` are
+    required for lazy text, and default to the sorted names of a NumPy array. `names` take
+    precedence over `classes`.
 
     >>> as_numbers(np.array(["b", "a", "c"]), ["a", "b"], {1: "beet"})
     (array([ 1,  0, -1]), {0: 'a', 1: 'beet'})
@@ -672,7 +677,7 @@ def as_numbers(
     labels = labels if isinstance(labels, da.Array) else np.asanyarray(labels)
     if labels.dtype.kind not in "OUST":
         if classes is not None and names is None and np.asarray(classes).dtype.kind in "OUST":
-            # Numbers may be clusters, of which several are one class, or none.
+            # Numbers may be clusters: several may belong to a class, or none.
             warn(
                 "classes are text and labels are numbers, whose names are not taken from classes; "
                 "give class_names, such as {0: 'water'}.",
@@ -680,28 +685,28 @@ def as_numbers(
             )
         return labels, None if names is None else as_names(names)
     if classes is not None:
-        known = np.asarray(classes)
+        class_names = np.asarray(classes)
     elif isinstance(labels, da.Array):
         raise ValueError(
             f"Lazy text labels require classes=, because their names are unknown until they are "
             f"computed, got dtype {labels.dtype}. Pass for example the classes_ of the model."
         )
     else:
-        known = np.unique(np.ma.compressed(labels).astype(str))
+        class_names = np.unique(np.ma.compressed(labels).astype(str))
     codes: Any = (
-        da.map_blocks(_places, labels, classes=known, meta=np.empty(0, np.int64))
+        da.map_blocks(_codes_of, labels, classes=class_names, meta=np.empty(0, np.int64))
         if isinstance(labels, da.Array)
-        else _places(labels, classes=known)
+        else _codes_of(labels, classes=class_names)
     )
-    return codes, {**as_names(known.tolist()), **as_names(names)}
+    return codes, {**as_names(class_names.tolist()), **as_names(names)}
 
 
-def _places(labels: NDArray[Any], *, classes: NDArray[Any]) -> Ints:
-    places = {str(name): code for code, name in enumerate(classes.tolist())}
+def _codes_of(labels: NDArray[Any], *, classes: NDArray[Any]) -> Ints:
+    code_of = {str(name): code for code, name in enumerate(classes.tolist())}
     plain = np.ma.getdata(labels).astype(str)
-    found, inverse = np.unique(plain, return_inverse=True)
-    codes = np.array([places.get(str(name), -1) for name in found.tolist()], dtype=np.int64)
-    out = codes[inverse] if len(found) else np.empty(0, np.int64)
+    present, inverse = np.unique(plain, return_inverse=True)
+    codes = np.array([code_of.get(str(name), -1) for name in present.tolist()], dtype=np.int64)
+    out = codes[inverse] if len(present) else np.empty(0, np.int64)
     return np.where(np.ma.getmaskarray(labels), -1, out)
 
 
@@ -712,10 +717,10 @@ def widened(labels: da.Array, fill_value: float) -> da.Array:
         return labels
     if not math.isfinite(fill_value) or fill_value != int(fill_value):
         return labels.astype(np.float64)
-    wanted = np.result_type(kind, np.min_scalar_type(int(fill_value)))
+    wide = np.result_type(kind, np.min_scalar_type(int(fill_value)))
     if kind.kind in "bu" and fill_value < 0:
-        wanted = np.dtype(np.int64)
-    return labels if wanted == kind else da.map_blocks(_converted, labels, to=wanted, dtype=wanted)
+        wide = np.dtype(np.int64)
+    return labels if wide == kind else da.map_blocks(_converted, labels, to=wide, dtype=wide)
 
 
 def _converted(labels: NDArray[Any], *, to: Any) -> NDArray[Any]:

@@ -16,11 +16,11 @@ from daskclust.core.array_types import Floats
 
 Transform = tuple[float, ...]
 
-#: Fraction of a pixel by which two statements of a position may differ, besides rounding.
+#: Fraction of a pixel by which two statements of a position may differ, in addition to rounding.
 TOLERANCE = 1e-3
-#: Fraction of a step by which a single step may differ, however coarse the rounding is.
+#: Maximum difference of a single step as a fraction of the step, also for coarse rounding.
 _UNEVEN = 0.25
-#: Fraction of a step by which steps differ at least where coordinates were rounded.
+#: Minimum difference of steps, as a fraction, that shows that coordinates were rounded.
 _ROUNDED = 1e-6
 
 
@@ -201,9 +201,11 @@ def _count_pixels(y: Line, x: Line, stated: Transform) -> bool:
             return False
     a, b, left, d, e, top = stated
     first = np.array([x.values[0], y.values[0]], np.float64)
-    place = np.linalg.solve([[a, b], [d, e]], first - [left, top]) - 0.5
-    is_center = np.abs(place - np.round(place)).max() <= TOLERANCE and place.min() > -TOLERANCE
-    return bool(np.abs(first).max() <= np.abs(place).max()) and not is_center
+    position = np.linalg.solve([[a, b], [d, e]], first - [left, top]) - 0.5
+    is_center = (
+        np.abs(position - np.round(position)).max() <= TOLERANCE and position.min() > -TOLERANCE
+    )
+    return bool(np.abs(first).max() <= np.abs(position).max()) and not is_center
 
 
 def _axis(line: Line | None, stated: Sequence[Axis]) -> Axis | None:
@@ -212,9 +214,9 @@ def _axis(line: Line | None, stated: Sequence[Axis]) -> Axis | None:
         return stated[0] if stated else None
     # In the unit of the coordinate system, if it does not agree as it is.
     for factor in dict.fromkeys((1.0, line.factor or 1.0)):
-        for one in stated:
-            if agrees(one, line.values, factor):
-                return one
+        for axis in stated:
+            if agrees(axis, line.values, factor):
+                return axis
     return axis_of(line, stated[0].step if stated else line.size)
 
 
@@ -237,9 +239,9 @@ def placed_by_planes(x: Any, y: Any, stated: Transform | None) -> Placed:
     (4.0, 3.0, 0.0, -3.0, 4.0, 7.0)
     """
     rows, columns = x.shape
-    found: list[float] = []
+    numbers: list[float] = []
     for number, values in enumerate((x, y)):
-        edges = [np.asarray(values[at]) for at in (0, -1, (slice(None), 0))]
+        edges = [np.asarray(values[index]) for index in (0, -1, (slice(None), 0))]
         rounding = max(map(rounding_of, edges))
         top, bottom, left = (edge.astype(np.float64) for edge in edges)
         across, down = (None, None) if stated is None else stated[3 * number : 3 * number + 2]
@@ -257,14 +259,14 @@ def placed_by_planes(x: Any, y: Any, stated: Transform | None) -> Placed:
         allowed = TOLERANCE * np.hypot(across, down) + 2 * rounding
         if any(not (np.abs(top[0] + line - edge) <= allowed).all() for edge, line in lines):
             raise PlacingError(f"its two-dimensional coordinates have unequal steps. {_REMEDY}")
-        found += [float(across), float(down), float(top[0] - (across + down) / 2)]
-    if found[0] * found[4] == found[1] * found[3]:
+        numbers += [float(across), float(down), float(top[0] - (across + down) / 2)]
+    if numbers[0] * numbers[4] == numbers[1] * numbers[3]:
         raise PlacingError(f"its two-dimensional coordinates span no area. {_REMEDY}")
-    return Placed(tuple(found))
+    return Placed(tuple(numbers))
 
 
 def distance(one: Transform, other: Transform, shape: tuple[int, int]) -> float:
-    """Return how far the corners of an image lie apart by two transforms, in pixels of the first.
+    """Return the largest shift of the corners of an image between transforms, in pixels of `one`.
 
     >>> distance((10, 0, 5, 0, -10, 0), (10, 0, 0, 0, -10, 0), (2, 2))
     0.5
@@ -272,8 +274,8 @@ def distance(one: Transform, other: Transform, shape: tuple[int, int]) -> float:
     rows, columns = shape
     corners = np.array([(0, 0, 1), (columns, 0, 1), (0, rows, 1), (columns, rows, 1)]).T
     mine, theirs = _matrix(one)[:2], _matrix(other)[:2]
-    apart = np.linalg.solve(mine[:, :2], (theirs - mine) @ corners)
-    return float(np.abs(apart).max())
+    shifts = np.linalg.solve(mine[:, :2], (theirs - mine) @ corners)
+    return float(np.abs(shifts).max())
 
 
 def composed(outer: Transform, inner: Transform) -> Transform:

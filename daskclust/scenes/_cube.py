@@ -49,12 +49,11 @@ class Cube:
     chunks : tuple of tuples
         Block sizes along y and x.
     wavelengths : ndarray of shape (bands kept,), float64, or None
-        Band centers in nm (taken for nm where no unit says otherwise); None where
-        there are none.
+        Band centers in nm, or None.  Centers without a unit are taken as nm.
     attributes : dict
         The stored array's attributes.
     nodata : tuple of numbers
-        Values that mean "no data" in any band, besides NaN.
+        Values that mean "no data" in any band, in addition to NaN.
     blocks : BlockGrid
         The spatial blocks: their number, sizes and positions, in the order of the rows.
     georeference : Georeference
@@ -70,8 +69,8 @@ class Cube:
     Notes
     -----
     Rows are the valid pixels, numbered block by block, and line by line inside a block.
-    :meth:`to_map` brings values of rows into the order of the image, :meth:`rows_of` brings an
-    image of labels into the order of the rows.
+    :meth:`to_map` puts values of rows back onto the image, and :meth:`rows_of` returns the rows and
+    labels of a label map.
 
     The first use of `samples`, `n_valid`, `n_masked` or a method counts the valid pixels in one
     pass.  The pass is skipped if neither a nodata value nor NaN can occur, no mask was given, and
@@ -87,11 +86,11 @@ class Cube:
         excluded: da.Array | None,
         scale: Scale,
         wavelengths: Floats | None,
-        place: Georeference,
+        position: Georeference,
         attributes: Mapping[str, Any],
         dtype: np.dtype[Any],
         bands_are_fixed: bool = False,
-        held_in: StoredArray | Sequence[Path] = (),
+        sources: StoredArray | Sequence[Path] = (),
     ) -> None:
         self._blocks = CubeBlocks(
             source,
@@ -100,12 +99,12 @@ class Cube:
         )
         self._scale: Scale = scale
         self._stamp: str | None = None
-        self.georeference = place
+        self.georeference = position
         self.wavelengths = wavelengths
         self._dtype = dtype
         self._bands_are_fixed = bands_are_fixed
-        # Files or array whose changes change the values.
-        self._held_in = held_in
+        # Files or array that contain the values.
+        self._sources = sources
         self.blocks = source.grid
         self.chunks = source.grid.chunks
         self.attributes: dict[str, Any] = dict(attributes)
@@ -137,8 +136,8 @@ class Cube:
     @property
     def bands(self) -> NDArray[np.intp]:
         """Numbers of the bands kept."""
-        kept = self._source.bands
-        return np.arange(self._source.n_stored) if kept is None else kept
+        numbers = self._source.bands
+        return np.arange(self._source.n_stored) if numbers is None else numbers
 
     def described(self) -> dict[str, Any]:
         """Describe the data as JSON values, to be saved with a model."""
@@ -148,7 +147,7 @@ class Cube:
             "bands": self.bands.tolist(),
             "stored_bands": source.n_stored,
             "wavelengths": None if self.wavelengths is None else self.wavelengths.tolist(),
-            "band_names": None if names is None else [names[at] for at in self.bands],
+            "band_names": None if names is None else [names[i] for i in self.bands],
             "dtype": str(source.dtype),
             "values": source.meaning.described(),
             "units": units if isinstance(units, str) else None,
@@ -166,13 +165,13 @@ class Cube:
     def band_names(self) -> list[str] | None:
         """Names of the bands kept; None if the file does not name each of them differently."""
         names = self.stored_names
-        kept = [] if names is None else [names[at] for at in self.bands]
-        return kept if kept and all(kept) and len(set(kept)) == len(kept) else None
+        used = [] if names is None else [names[i] for i in self.bands]
+        return used if used and all(used) and len(set(used)) == len(used) else None
 
     def nodata_of(self, band: int) -> tuple[float, ...]:
         """Return the values that mean "no data" in a band, by its stored number."""
-        own = self._source.nodata_of_bands
-        return (*self._source.nodata, *(own[band] if own else ()))
+        of_bands = self._source.nodata_of_bands
+        return (*self._source.nodata, *(of_bands[band] if of_bands else ()))
 
     @property
     def values(self) -> dict[str, Any]:
@@ -201,9 +200,9 @@ class Cube:
     @cached_property
     def _survey(self) -> _block_tasks.Surveyed:
         """Valid pixels per block, and the scaling; bands without data are removed."""
-        # The files read from here on must be the same ones until the end.
-        self._stamp = stamp(self._held_in)
-        found, present = survey(self._blocks, self._scale, self._dtype)
+        # The files must not change from here on.
+        self._stamp = stamp(self._sources)
+        surveyed, present = survey(self._blocks, self._scale, self._dtype)
         if not present.all():
             warn_of_empty_bands(self._source, present, must_have_data=self._bands_are_fixed)
             source = replace(self._source, bands=self.bands[present])
@@ -211,8 +210,8 @@ class Cube:
             if self.wavelengths is not None:
                 self.wavelengths = self.wavelengths[present]
         if self._scale == "whitened":
-            found = replace(found, scaling=pixels.whitened(self._blocks, found))
-        return found
+            surveyed = replace(surveyed, scaling=pixels.whitened(self._blocks, surveyed))
+        return surveyed
 
     @property
     def sample_scaling(self) -> Scaling:
@@ -226,41 +225,42 @@ class Cube:
         other = copy(self)
         other.__dict__.pop("samples", None)
         other._scale = replace(scaling, dtype=self._dtype)
-        # Counts stay: no pass is made again.
+        # The counts are copied, so that no pass is repeated.
         other.__dict__["_survey"] = replace(counted, scaling=other._scale)
         return other
 
     # Some of the pixels, and their neighbors
 
     def take_pixels(
-        self, places: Ints, make: Callable[[NDArray[Any]], NDArray[Any]] | None = None
+        self, numbers: Ints, make: Callable[[NDArray[Any]], NDArray[Any]] | None = None
     ) -> tuple[NDArray[np.intp], NDArray[Any]]:
-        """Return which of some places ``y * width + x`` are valid, ascending, and their samples.
+        """Return the positions of the valid pixels in `numbers`, ascending, and their samples.
 
-        There is at least one place, and each is given once. With `make`, the result of ``make(x)``
-        for the pixels of a block replaces the samples. One pass that reads only these blocks.
+        `numbers` are distinct pixel numbers ``y * width + x``, at least one.  With `make`, the
+        result of ``make(x)`` for the pixels of a block replaces the samples.  One pass reads the
+        blocks of these pixels.
         """
-        return pixels.take_pixels(self._blocks, places, self.sample_scaling, make)
+        return pixels.take_pixels(self._blocks, numbers, self.sample_scaling, make)
 
     def sample_pixels(
         self, count: int, seed: int, *, without: Any = None
     ) -> tuple[NDArray[Any], tuple[NDArray[Any], NDArray[Any]]]:
-        """Draw about `count` valid pixels, and pairs of adjacent ones; one pass.
+        """Draw about `count` valid pixels, and pairs of adjacent pixels, in one pass.
 
-        Pairs are the pixels to the right and below of up to 16 384 pixels. Pixels of the image
-        `without` (y, x), bool, are not drawn; this takes one or two more passes.
+        The pairs are up to 16 384 pixels with their right and lower neighbors.  Pixels that are
+        True in the image `without` (y, x) are not drawn; this takes one or two more passes.
         """
         return pixels.sample_pixels(self._blocks, self._survey, count, seed, without=without)
 
     def places_of_rows(self, rows: Ints) -> Ints:
-        """Return the places ``y * width + x`` of rows in the image.
+        """Return the pixel numbers ``y * width + x`` of rows.
 
-        The blocks that hold these rows are read, unless all pixels are valid.
+        The blocks with these rows are read, unless all pixels are valid.
         """
         return pixels.places_of_rows(self._blocks, self.block_counts, rows)
 
     def find_pixels(self, rows: Ints) -> tuple[Ints, NDArray[Any]]:
-        """Return the places of rows in the image, and their values without `scale`; one pass."""
+        """Return the pixel numbers of rows, and their values without `scale`, in one pass."""
         plain = Scaling("none", self.sample_scaling.dtype)
         return pixels.find_pixels(self._blocks, self.block_counts, rows, plain)
 
@@ -269,10 +269,10 @@ class Cube:
         height, width, _ = self.shape
         inside = (lines >= 0) & (lines < height) & (columns >= 0) & (columns < width)
         if not inside.all():
-            at = int(np.argmin(inside))
+            first = int(np.argmin(inside))
             raise ValueError(
-                f"The pixel (row {lines[at]}, column {columns[at]}) lies outside the image of "
-                f"{height} x {width} pixels."
+                f"The pixel (row {lines[first]}, column {columns[first]}) lies outside the image "
+                f"of {height} x {width} pixels."
             )
         image = points_image(lines, columns, np.zeros(len(lines), np.int64), self.chunks)
         return left_out.labeled_rows(self._blocks, self.block_counts, image, (-1,))[0]
@@ -282,8 +282,8 @@ class Cube:
     ) -> tuple[ConnectivityCounts, tuple[PairCounts, ...]]:
         """Count near nodes, and nodes of adjacent pixels, in one pass over the cube.
 
-        Pixels of weight 0 are absent. For each space one `PairCounts` of horizontally and
-        vertically adjacent pixels by their nearest nodes, for any blocks.
+        Pixels of weight 0 are absent.  There is one `PairCounts` per space: it counts horizontally
+        and vertically adjacent pixels by their nearest nodes, for any blocks.
         """
         return pixels.count_graph(self._blocks, self._survey, connectivity, weight)
 
@@ -308,10 +308,10 @@ class Cube:
 
         Pass it as `scale` to :func:`open_cube`, so that another cube is scaled alike.
         """
-        found = self._survey.scaling
-        if found.mean is None or found.std is None:
+        used = self._survey.scaling
+        if used.mean is None or used.std is None:
             return None
-        return found.mean, found.std
+        return used.mean, used.std
 
     @cached_property
     def samples(self) -> da.Array:
@@ -331,7 +331,7 @@ class Cube:
 
     @cached_property
     def valid(self) -> da.Array:
-        """Which pixels are rows of `samples`: lazy, (y, x), bool."""
+        """True for pixels that are rows of `samples`: lazy, (y, x), bool."""
         flat = self._blocks.map(
             _block_tasks.block_valid, sizes=self.blocks.pixels, dtype=bool, token="daskclust-valid"
         )
@@ -344,7 +344,7 @@ class Cube:
 
     def _check_unchanged(self) -> None:
         """Raise an error if the cube changed after its labels were computed."""
-        if self._stamp != stamp(self._held_in):
+        if self._stamp != stamp(self._sources):
             raise ValueError(
                 "The store of the cube must not change after it is opened, but it was changed. The "
                 "labels may belong to other values, so they were not written. Open the cube and "
@@ -430,15 +430,15 @@ class Cube:
     ) -> Image:
         """Open a label map of the size of the cube, without computing values.
 
-        `name` is that of the argument, for messages. Floats become integers, and NaN is nodata.
-        With `resample`, a map on another grid is resampled to that of the cube: each pixel takes
-        the value at its center, -1 (False) outside.
+        `name` is the name of the argument in messages.  Floats become integers, and NaN is nodata.
+        With `resample`, a map on another grid is resampled to the grid of the cube: each pixel
+        takes the value at its center, and -1 (False) outside the map.
         """
         if resample and not are_features(image):
             image = with_codes(name, read_image(name, image, variable))
             variable = None
             is_same = image.values.shape == self.blocks.shape
-            if not is_same or self.georeference.differences(image.place):
+            if not is_same or self.georeference.differences(image.position):
                 image = resampled(name, image, self.pixel_grid, self.chunks)
         return with_codes(name, self.open_image(name, image, variable, class_column))
 
@@ -450,7 +450,7 @@ class Cube:
             name,
             image,
             self.blocks.shape,
-            place=self.georeference,
+            position=self.georeference,
             variable=variable,
             chunks=self.chunks,
             class_column=class_column,
@@ -459,8 +459,8 @@ class Cube:
     def open_exclusion(self, name: str, image: Any, *, variable: str | None = None) -> Any:
         """Open an image of pixels to exclude from questions: (y, x), bool, lazy.
 
-        `image` has booleans, or 0 and 1, or it is a vector file, whose features cover pixels;
-        `name` is that of the argument, for messages.
+        `image` contains booleans, or 0 and 1, or it is a vector file, whose features cover pixels.
+        `name` is the name of the argument in messages.
         """
         is_path = isinstance(image, str | os.PathLike)
         if are_features(image) and not (is_path and kind_of(image) == "table"):
@@ -507,7 +507,7 @@ class Cube:
             image = self.open_image("sample_weight", weight)
             values = da.asarray(image.values)
             if image.nodata:
-                # NaN is an error at a valid pixel.
+                # NaN raises an error at a valid pixel.
                 values = da.where(da.isin(values, list(image.nodata)), np.nan, values)
             return self.values_of_rows(values)
         if weight != "area":
@@ -522,9 +522,9 @@ class Cube:
         return self.values_of_rows(da.broadcast_to(column, self.shape[:2], chunks=self.chunks))
 
     def excluding(self, mask: Any) -> Self:
-        """Return the cube with more pixels excluded, from which pixels are read by their place.
+        """Return the cube with more pixels excluded, for reading pixels by their number.
 
-        Counts of rows stay.
+        The counts of rows are unchanged.
         """
         other = copy(self)
         other._blocks = self._blocks.excluding(mask)
@@ -553,7 +553,7 @@ class Cube:
             feature labels the pixels whose center it covers.  A CSV file has columns for row
             and column, or x and y, and one for the class.
         unlabeled : int or sequence of int, default=-1
-            Codes that mean "no label", besides those that a stored map declares.  Class names
+            Codes that mean "no label", in addition to nodata values of a stored map.  Class names
             always count as labels.
         variable : str, default=None
             Array inside the store, or layer of a vector file; needed if there are several.
@@ -566,7 +566,7 @@ class Cube:
         Returns
         -------
         rows : ndarray of shape (m,), int64
-            Ascending row numbers of `samples`.  Labeled pixels that are masked are left out.
+            Ascending row numbers of `samples`, without labeled pixels that are masked.
         labels : ndarray of shape (m,), int64 or str
             Class names, if `label_map` is a vector or CSV file whose classes are text.
             Otherwise codes, even if the map has names for them.
@@ -576,16 +576,15 @@ class Cube:
         TypeError
             If `unlabeled` is not an integer.
         ValueError
-            The map has another shape than the cube, its values are not whole numbers, or it
-            states another coordinate system or position than the cube; features give one
-            pixel different classes.
+            The map has another shape, coordinate system or position than the cube.  Its values are
+            not integers.  Features of different classes cover the same pixel.
 
         Warns
         -----
         DaskclustWarning
-            Labels are left out, on pixels that are masked or have no data, or outside of the
-            scene.  A class of a vector or CSV file labels no pixel with data.  Names of classes
-            are nearly the same.
+            Labels are ignored, because their pixels are masked, without data or outside the scene.
+            A class of a vector or CSV file labels no pixel with data.  Names of classes are nearly
+            the same.
 
         Notes
         -----
@@ -611,9 +610,9 @@ class Cube:
         return left_out.rows_of(self._blocks, self.block_counts, opened, values)
 
     def warn_of_left_out(self, image: Image, unlabeled: Sequence[int] = ()) -> None:
-        """Warn about labels that no row takes, and about similar names of classes.
+        """Warn about ignored labels, and about similar names of classes.
 
-        One pass over the blocks that hold labels; only counts reach the client.
+        One pass over the blocks with labels; only counts reach the client.
         """
         left_out.warn_of_left_out(self._blocks, image, unlabeled)
 
@@ -671,20 +670,21 @@ class Cube:
         labels : array of shape (n_valid,), integer or text
             One label per valid pixel, such as ``model.predict(cube)``; -1 means "no label".
         proba : array of shape (n_valid, k), float, default=None
-            Posteriors, such as ``model.predict_proba(cube)``.  None: only the sieve.
+            Posteriors, such as ``model.predict_proba(cube)``.  None: only small regions are
+            replaced.
         strength : float, default=0.5
             Weight of a neighbor with the same spectrum, relative to the logarithm of the
-            posteriors (a Potts model).  0 turns it off.  Values above 1 remove small fields.
+            posteriors (a Potts model).  0 disables smoothing.  Values above 1 remove small fields.
         min_pixels : int, default=0
-            Regions of fewer pixels (with four neighbors) get the label of their
-            largest neighbor, as with ``gdal_sieve``.  A region among small ones follows these; one
-            that touches nothing else stays.
+            Regions of fewer pixels (with four neighbors) get the label of their largest neighbor,
+            as with ``gdal_sieve``.  If this neighbor is small too, they get its new label.  A
+            region without a neighbor keeps its label.
 
         Returns
         -------
         dask.array.Array of shape (n_valid,)
-            Lazy, of the dtype of the labels, in the order of `samples`.  The same whatever
-            the chunks.  Rows without a label, or without finite posteriors, stay as they are.
+            Lazy, of the dtype of the labels, in the order of `samples`, and equal for any chunks.
+            Rows without a label or finite posteriors are unchanged.
 
         Raises
         ------
@@ -695,13 +695,13 @@ class Cube:
 
         Notes
         -----
-        Ten sweeps of mean field over even and odd pixels, in blocks with 20 more pixels on
-        each side.  A neighbor at the distance d of spectra counts ``exp(-d**2 / (2 m))``; m is
-        the median of d**2 in a sample, for which one pass is made at once.  *Memory of the
-        workers*: a block waits for the next line of blocks, so two lines of blocks are held,
-        ``4 (k + 2)`` bytes a pixel, and codes of the whole map, 2 bytes a pixel up to 128
-        classes; Dask spills both.  Time is linear in the pixels.  One task merges the regions
-        at edges of blocks.
+        Smoothing makes ten mean-field sweeps over even and odd pixels, in blocks with 20 more
+        pixels on each side.  A neighbor whose spectrum has the distance d counts
+        ``exp(-d**2 / (2 m))``.  m is the median of d**2 in a sample, which one pass draws
+        immediately.  *Memory of the workers*: a block waits for the next line of blocks.  Two lines
+        of blocks take ``4 (k + 2)`` bytes per pixel, and the codes of the map 2 bytes per pixel up
+        to 128 classes.  Dask spills both.  Time is linear in the pixels.  One task merges the
+        regions at edges of blocks.
 
         Examples
         --------
@@ -725,12 +725,12 @@ class Cube:
         classes: ArrayLike | None = None,
         class_names: Sequence[str] | Mapping[int, str] | None = None,
     ) -> LabelMap:
-        """Make a map of labels to look at, with names, colors and areas of its classes.
+        """Return a lazy map of labels with names, colors and areas of its classes.
 
         Parameters
         ----------
         labels, classes
-            See :meth:`to_map`; texts are the names in the map.
+            See :meth:`to_map`.  Text labels are the names in the map.
         class_names : sequence of str or mapping of int to str, default=None
             Meanings of the labels 0, 1, ..., or by label.
 
@@ -753,7 +753,7 @@ class Cube:
         return LabelMap(
             self.to_map(codes),
             names=names,
-            place=self.georeference,
+            position=self.georeference,
         )
 
     def to_xarray(
@@ -827,7 +827,7 @@ class Cube:
             client writes a cloud-optimized GeoTIFF with colors, class names, nodata value and
             coordinate system.
         overwrite : bool, default=False
-            Replace a label map that daskclust has written; other files are never replaced.
+            Replace a label map that daskclust has written.  Other files are never replaced.
         n_clusters : int, default=None
             Number of clusters, if known.  Up to 32 767 clusters are stored as int16.
         classes : array of shape (k,), default=None
@@ -880,8 +880,8 @@ class Cube:
         labels, names = _block_tasks.as_numbers(labels, classes, class_names)
         largest = None
         if isinstance(labels, np.ndarray) and labels.dtype.kind in "iu":
-            shown = np.ma.compressed(labels)
-            largest = int(shown.max()) if len(shown) else -1
+            present = np.ma.compressed(labels)
+            largest = int(present.max()) if len(present) else -1
         aligned = self._aligned(labels)
         if aligned.dtype.kind not in "iu":
             raise ValueError(f"`labels` must be integers, got dtype {aligned.dtype}.")
@@ -922,8 +922,7 @@ class Cube:
             The target.  If the name ends in .tif, a cloud-optimized GeoTIFF of m bands;
             otherwise a Zarr group with the array ``values``, (y, x) or (band, y, x).
         overwrite : bool, default=False
-            Replace a map of values that daskclust has written; nothing else is ever
-            replaced.
+            Replace a map of values that daskclust has written.  Other files are never replaced.
         names : iterable, default=None
             Names of the m bands, such as ``model.classes_``; converted by ``str``.
         attributes : mapping, default=None

@@ -46,8 +46,8 @@ _ATTRIBUTES = (
     "_CRS",
 )
 _PREFIXES = ("proj:", "spatial:")
-# Attributes that state a coordinate system, best first.  Two maps are compared by the first
-# attribute that both have.
+# Attributes that state a coordinate system, in order of preference.  Two maps are compared by the
+# first attribute that both have.
 _SYSTEMS = ("proj:code", "proj:projjson", "proj:wkt2", "crs_wkt", "spatial_ref", "crs", "_CRS")
 _TRANSFORMS = ("spatial:transform", "transform", "GeoTransform")
 #: Rows and columns as coordinates, for an image that is not georeferenced.
@@ -84,12 +84,12 @@ class Coordinate:
 
 @dataclass(frozen=True)
 class Described:
-    """An array, and what Zarr, xarray or a file says of it: all that is read of scenes and maps.
+    """An array with its metadata in Zarr, xarray or a file.
 
-    `names` are the names of its dimensions, or None. `around` are attributes of the group
-    that it lies in, `mapping` is the name of its grid mapping, and `find` returns another
-    array of the group, or a coordinate, by its name. `encoding` is what xarray knows of the stored
-    values. `title` is for messages.
+    `names` are the names of its dimensions, or None. `around` are attributes of its group.
+    `mapping` is the name of its grid mapping. `find` returns another array of the group, or a
+    coordinate, by name. `encoding` is xarray's description of the stored values. `title` names the
+    array in messages.
     """
 
     values: Any
@@ -106,9 +106,9 @@ class Described:
 class Georeference:
     """The position of an image, as a store or an xarray object states it.
 
-    `attributes` are those of the array, `coordinates` the positions along y and x and the grid
-    mapping. `names` are the names of the dimensions y and x, `shape` is the number of pixels along
-    them.
+    `attributes` are attributes of the array. `coordinates` are the positions along y and x, and the
+    grid mapping. `names` are the names of the dimensions y and x, and `shape` is the number of
+    pixels along them.
     """
 
     attributes: Mapping[str, Any] = field(default_factory=dict)
@@ -119,7 +119,7 @@ class Georeference:
 
     @classmethod
     def of(cls, item: Described, names: tuple[str, str]) -> Georeference:
-        """Find what belongs to an array whose dimensions y and x are called `names`.
+        """Return the georeference of an array whose dimensions y and x are called `names`.
 
         Transforms that contradict the coordinates are corrected, with a warning.
 
@@ -128,31 +128,35 @@ class Georeference:
         ValueError
             The image states a position, and its coordinates are not those of a regular grid.
         """
-        attributes, wanted = georeference(item.attributes), {*names}
+        attributes, wanted_names = georeference(item.attributes), {*names}
         if isinstance(item.mapping, str):
             attributes["grid_mapping"] = item.mapping
-            wanted.add(item.mapping)
+            wanted_names.add(item.mapping)
         sizes = dict(zip(item.names or (), map(int, item.values.shape), strict=False))
         coordinates = {}
-        for name in sorted(wanted):
-            one = item.find(name)
+        for name in sorted(wanted_names):
+            coordinate = item.find(name)
             # Positions are numbers along one axis, which text is not.
-            if one is not None and one.dims == (name,) and one.values.dtype.kind in "iuf":
-                coordinates[name] = _read(one, name, item.title, sizes.get(name))
-            elif one is not None and one.values.ndim == 0:
-                coordinates[name] = one
+            if (
+                coordinate is not None
+                and coordinate.dims == (name,)
+                and coordinate.values.dtype.kind in "iuf"
+            ):
+                coordinates[name] = _read(coordinate, name, item.title, sizes.get(name))
+            elif coordinate is not None and coordinate.values.ndim == 0:
+                coordinates[name] = coordinate
         shape = sizes.get(names[0], 1), sizes.get(names[1], 1)
-        found = cls(attributes, georeference(item.around), coordinates, names, shape)
+        reference = cls(attributes, georeference(item.around), coordinates, names, shape)
         try:
-            placed = found._placed_by_planes(item) or found.placed
+            placed = reference._placed_by_planes(item) or reference.placed
         except PlacingError as error:
             raise ValueError(f"{item.title} is not on a regular grid: {error}.") from error
-        return found._corrected(placed, item.title)
+        return reference._corrected(placed, item.title)
 
     @property
     def stated(self) -> dict[str, Transform]:
         """Transforms that attributes state, by their names; the first one is used."""
-        facts, found = self.facts(), {}
+        facts, transforms = self.facts(), {}
         for name in _TRANSFORMS:
             numbers = _stated(name, facts.get(name))
             if numbers is None:
@@ -162,8 +166,8 @@ class Georeference:
                     continue
                 if facts.get("spatial:registration") == "node":
                     numbers = composed(numbers, (1.0, 0.0, -0.5, 0.0, 1.0, -0.5))
-            found[name] = numbers
-        return found
+            transforms[name] = numbers
+        return transforms
 
     @cached_property
     def placed(self) -> Placed:
@@ -196,15 +200,15 @@ class Georeference:
         )
 
     def _line(self, name: str) -> Line | None:
-        found = self.coordinates.get(name)
-        if found is None or not found.dims:
+        coordinate = self.coordinates.get(name)
+        if coordinate is None or not coordinate.dims:
             return None
-        said = found.attributes
-        unit = str(said.get("units", "")).lower()
-        size = said.get("resolution")  # odc-geo
+        attributes_found = coordinate.attributes
+        unit = str(attributes_found.get("units", "")).lower()
+        size = attributes_found.get("resolution")  # odc-geo
         return Line(
             name,
-            np.asarray(values_of(found.values)),
+            np.asarray(values_of(coordinate.values)),
             "pixel" if unit == "pixels" else unit,
             unit_factor(unit, self.crs_text()),
             float(size) if isinstance(size, int | float) else None,
@@ -215,32 +219,32 @@ class Georeference:
         if any(name in self.coordinates for name in self.names):
             return None
         planes = []
-        for one in map(item.find, _PLANES):
-            if one is None or {*one.dims} != {*self.names}:
+        for plane in map(item.find, _PLANES):
+            if plane is None or {*plane.dims} != {*self.names}:
                 return None
-            planes.append(one.values if one.dims == self.names else one.values.T)
+            planes.append(plane.values if plane.dims == self.names else plane.values.T)
         x, y = planes
-        found = placed_by_planes(x, y, next(iter(self.stated.values()), None))
-        return None if found.transform is None else found
+        placed = placed_by_planes(x, y, next(iter(self.stated.values()), None))
+        return None if placed.transform is None else placed
 
     def _corrected(self, placed: Placed, title: str) -> Georeference:
         """Replace transforms that contradict the coordinates of the pixels, with a warning."""
-        right, stated = placed.transform, self.stated
-        if right is None:
+        correct, stated = placed.transform, self.stated
+        if correct is None:
             return self
         allowed = TOLERANCE + placed.slack
-        wrong = [name for name in stated if distance(right, stated[name], self.shape) > allowed]
+        wrong = [name for name in stated if distance(correct, stated[name], self.shape) > allowed]
         if not wrong:
             # Two-dimensional coordinates are not kept.
-            is_kept = bool(stated) or any(name in self.coordinates for name in self.names)
-            more = {} if is_kept else {"transform": list(right)}
-            return replace(self, attributes={**self.attributes, **more})
+            is_stated = bool(stated) or any(name in self.coordinates for name in self.names)
+            added = {} if is_stated else {"transform": list(correct)}
+            return replace(self, attributes={**self.attributes, **added})
         lines = {name: self._line(name) for name in self.names}
         counting = {name for name, line in lines.items() if line and line.unit == "pixel"}
         if not counting:
             used = next((name for name in stated if name not in wrong), "coordinates")
             warn(
-                f"{title} states its position in two ways: {_pixels(right)} by its {used}; "
+                f"{title} states its position in two ways: {_pixels(correct)} by its {used}; "
                 + "; ".join(f"{_pixels(stated[name])} by its {name}" for name in wrong)
                 + ". The first is used. Selecting pixels from an array leaves its attributes as "
                 "they were; update them, for example with write_transform() of rioxarray. "
@@ -251,17 +255,17 @@ class Georeference:
         def corrected(attributes: Mapping[str, Any]) -> dict[str, Any]:
             out = {name: value for name, value in attributes.items() if name not in _EXTENTS}
             for name in out.keys() & {*wrong}:
-                out[name] = _written(name, right, attributes[name])
+                out[name] = _written(name, correct, attributes[name])
             if "spatial:transform" in wrong:
                 out.pop("spatial:registration", None)
             return out
 
-        # Pixels that are counted from elsewhere do not belong to the corrected transform.
+        # Numbers of pixels of a larger image do not match the corrected transform.
         coordinates = {k: v for k, v in self.coordinates.items() if k not in counting}
         mapping = self.facts().get("grid_mapping")
         if mapping in coordinates:
-            one = coordinates[mapping]
-            coordinates[mapping] = replace(one, attributes=corrected(one.attributes))
+            coordinate = coordinates[mapping]
+            coordinates[mapping] = replace(coordinate, attributes=corrected(coordinate.attributes))
         return replace(
             self,
             attributes=corrected(self.attributes),
@@ -278,35 +282,35 @@ class Georeference:
         >>> here.differences(Georeference())
         []
         """
-        found = []
+        texts = []
         mine, theirs = self.facts(), other.facts()
-        # By the way of saying that both use, where there is one.
+        # Compare by an attribute that both have, if there is one.
         key = next((k for k in _SYSTEMS if k in mine and k in theirs), "")
-        one, two = (mine[key], theirs[key]) if key else (self.crs_text(), other.crs_text())
-        if None not in (one, two) and not _same_text(one, two):
-            same = are_same(one, two)
+        left, right = (mine[key], theirs[key]) if key else (self.crs_text(), other.crs_text())
+        if None not in (left, right) and not _same_text(left, right):
+            same = are_same(left, right)
             # Without pyproj, different texts may state the same system.
             if not same if same is not None else key:
-                names = [system_name(text) for text in (two, one)]
+                names = [system_name(text) for text in (right, left)]
                 if names[0] == names[1]:  # the difference is in what the names leave out
-                    names = [_short(two), _short(one)]
-                found.append(f"its coordinate system is {names[0]}, {whose} {names[1]}")
+                    names = [_short(right), _short(left)]
+                texts.append(f"its coordinate system is {names[0]}, {whose} {names[1]}")
         here, there = self.placed, other.placed
         if None not in (here.transform, there.transform) and not (self.counts or other.counts):
             assert here.transform is not None
             assert there.transform is not None
             shape = max(self.shape[0], other.shape[0]), max(self.shape[1], other.shape[1])
-            apart = distance(here.transform, there.transform, shape)
-            if apart > TOLERANCE + here.slack + there.slack:
-                found.append(
+            shift = distance(here.transform, there.transform, shape)
+            if shift > TOLERANCE + here.slack + there.slack:
+                texts.append(
                     f"it has {_pixels(there.transform)}, {whose} {_pixels(here.transform)}"
                 )
-            return found
-        for name, one in self.coordinates.items():
-            if one.dims and name in other.coordinates:
-                if not _same_positions(one.values, other.coordinates[name].values):
-                    found.append(f"coordinate {name!r} has other values")
-        return found
+            return texts
+        for name, left in self.coordinates.items():
+            if left.dims and name in other.coordinates:
+                if not _same_positions(left.values, other.coordinates[name].values):
+                    texts.append(f"coordinate {name!r} has other values")
+        return texts
 
     def crs_text(self) -> str | None:
         """Return the coordinate system as text for pyproj, or None."""
@@ -314,7 +318,7 @@ class Georeference:
         for name in _SYSTEMS:
             value = facts.get(name)
             if name == "_CRS" and isinstance(value, Mapping):
-                # As GDAL writes it: the same in up to three ways.
+                # GDAL writes the same coordinate system in up to three ways.
                 value = value.get("wkt", value.get("projjson", value.get("url")))
             if isinstance(value, Mapping):
                 return json.dumps(value)
@@ -323,7 +327,7 @@ class Georeference:
         return None
 
     def facts(self) -> dict[str, Any]:
-        """Return what the attributes of array, group and grid mapping say."""
+        """Return the attributes of array, group and grid mapping that georeference the image."""
         facts = {**self.group_attributes, **self.attributes}
         mapping = facts.get("grid_mapping")
         if isinstance(mapping, str) and mapping in self.coordinates:
@@ -356,7 +360,7 @@ def _pixels(transform: Transform) -> str:
 
 
 def _written(name: str, transform: Transform, like: Any) -> Any:
-    """Return a transform in the form in which an attribute has it."""
+    """Return a transform in the form of an attribute."""
     a, b, c, d, e, f = transform
     numbers = [c, a, b, f, d, e] if name == "GeoTransform" else [a, b, c, d, e, f]
     if not isinstance(like, str):
@@ -364,19 +368,21 @@ def _written(name: str, transform: Transform, like: Any) -> Any:
     return (", " if "," in like else " ").join(map(repr, numbers))
 
 
-def _read(one: Coordinate, name: str, title: str, size: int | None) -> Coordinate:
-    """Read the positions along an axis of `size` pixels; packed ones are unpacked."""
-    values = np.asarray(values_of(one.values))
+def _read(coordinate: Coordinate, name: str, title: str, size: int | None) -> Coordinate:
+    """Read and unpack the positions along an axis of `size` pixels."""
+    values = np.asarray(values_of(coordinate.values))
     if size is not None and len(values) != size:
         raise ValueError(
             f"{title} must have a coordinate along {name!r} with one value for each of the {size} "
             f"pixels, got {len(values)}. Correct the coordinate, or remove it."
         )
-    if _PACKING.keys().isdisjoint(one.attributes):
-        return replace(one, values=values)
-    scale, offset = (float(one.attributes.get(key, value)) for key, value in _PACKING.items())
-    rest = {key: value for key, value in one.attributes.items() if key not in _PACKING}
-    return Coordinate(one.dims, scale * values.astype(np.float64) + offset, rest)
+    if _PACKING.keys().isdisjoint(coordinate.attributes):
+        return replace(coordinate, values=values)
+    scale, offset = (
+        float(coordinate.attributes.get(key, value)) for key, value in _PACKING.items()
+    )
+    rest = {key: value for key, value in coordinate.attributes.items() if key not in _PACKING}
+    return Coordinate(coordinate.dims, scale * values.astype(np.float64) + offset, rest)
 
 
 def _short(value: Any) -> str:
@@ -388,9 +394,9 @@ def _short(value: Any) -> str:
 class MapAxes:
     """Positions of columns and rows.
 
-    ``x = left + across * column``, ``y = top + down * row``, of pixel edges. `x_name` and `y_name`
-    are titles with units; `unit` is ``"pixel"`` where the place is not known. `system`
-    and `pixel` are texts of the report.
+    The position of a pixel edge is ``x = left + across * column``, ``y = top + down * row``.
+    `x_name` and `y_name` are titles with units. `unit` is ``"pixel"`` if the position is unknown.
+    `system` and `pixel` are texts of the report.
     """
 
     left: float
@@ -432,12 +438,12 @@ class PixelGrid:
         return None if self.crs is None else system_name(self.crs)
 
     def positions(self, columns: Any, rows: Any) -> tuple[Any, Any]:
-        """Return x and y of places in pixels; the first pixel reaches from 0 to 1."""
+        """Return x and y of columns and rows; the first pixel reaches from 0 to 1."""
         a, b, c, d, e, f = self.transform
         return a * columns + b * rows + c, d * columns + e * rows + f
 
     def places(self, x: Floats, y: Floats) -> Floats:
-        """Return columns and rows in pixels, (2, ...), of positions.
+        """Return columns and rows (2, ...) of positions; the first pixel reaches from 0 to 1.
 
         >>> grid = PixelGrid((2, 3), (30.0, 0.0, 600.0, 0.0, -30.0, 90.0), None)
         >>> grid.places(*grid.positions(np.array([0.5]), np.array([1.5]))).tolist()
@@ -480,7 +486,7 @@ def _names_of(text: str | None) -> tuple[str, str, str, str | None]:
     return f"{x_name} ({unit})", f"{y_name} ({unit})", unit, str(system.name)
 
 
-def pixel_grid(place: Georeference, shape: tuple[int, ...]) -> PixelGrid:
+def pixel_grid(georeference: Georeference, shape: tuple[int, ...]) -> PixelGrid:
     """Return the grid of an image: by its coordinates if they are regular, else a stated transform.
 
     The grid has row and column numbers if the image has no position.
@@ -488,26 +494,31 @@ def pixel_grid(place: Georeference, shape: tuple[int, ...]) -> PixelGrid:
     >>> pixel_grid(NOWHERE, (2, 3)).crs is None
     True
     """
-    found = place.placed.transform or IDENTITY
-    system = place.crs_text()
-    if system is None and found != IDENTITY and _are_degrees(place):
+    transform_used = georeference.placed.transform or IDENTITY
+    system = georeference.crs_text()
+    if system is None and transform_used != IDENTITY and _are_degrees(georeference):
         # CF's coordinates alone, as most climate data have them; the ellipsoid is not stated.
         system = "EPSG:4326"
-    return PixelGrid((int(shape[0]), int(shape[1])), found, system)
+    return PixelGrid((int(shape[0]), int(shape[1])), transform_used, system)
 
 
-def _are_degrees(place: Georeference) -> bool:
-    found = map(place.coordinates.get, place.names)
-    units = ["" if one is None else str(one.attributes.get("units", "")).lower() for one in found]
-    ways = ("n(orth)?", "e(ast)?")
-    return all(re.fullmatch(f"degrees?_?{way}", u) for way, u in zip(ways, units, strict=True))
+def _are_degrees(georeference: Georeference) -> bool:
+    lines = map(georeference.coordinates.get, georeference.names)
+    units = [
+        "" if coordinate is None else str(coordinate.attributes.get("units", "")).lower()
+        for coordinate in lines
+    ]
+    patterns = ("n(orth)?", "e(ast)?")
+    return all(
+        re.fullmatch(f"degrees?_?{pattern}", u) for pattern, u in zip(patterns, units, strict=True)
+    )
 
 
 def _stated(name: str, value: Any) -> Transform | None:
     """Read a stated transform; None if it is not a transform, or gives pixels no area."""
     try:
-        parts = value.replace(",", " ").split() if isinstance(value, str) else value
-        numbers = tuple(float(part) for part in (() if parts is None else parts))[:6]
+        values = value.replace(",", " ").split() if isinstance(value, str) else value
+        numbers = tuple(float(part) for part in (() if values is None else values))[:6]
     except (TypeError, ValueError):
         return None
     if len(numbers) != 6 or not np.isfinite(numbers).all():

@@ -39,8 +39,8 @@ _ALIASES = {
         "time",  # an image time series: dates are its features
     },
 }
-# A limit of its own rather than dask's `array.chunk-size`: blocks define the row
-# numbers, which must not change with the configuration.
+# Maximum bytes of a block.  Dask's `array.chunk-size` is not used, because blocks define the row
+# numbers, which must not depend on the configuration.
 _BLOCK_BYTES = 256 * 2**20
 
 
@@ -50,7 +50,7 @@ def role_of(name: object) -> str | None:
 
 
 def dimension_names(array: zarr.Array) -> tuple[str, ...] | None:
-    """Names of the dimensions of an array in Zarr, of version 3 or as xarray writes them in 2."""
+    """Return names of dimensions of a Zarr array: of version 3, or of version 2 by xarray."""
     names = getattr(array.metadata, "dimension_names", None)
     if names is None:
         names = array.attrs.get("_ARRAY_DIMENSIONS")
@@ -61,22 +61,22 @@ def dimension_names(array: zarr.Array) -> tuple[str, ...] | None:
 
 def attributes_of(array: zarr.Array) -> dict[str, Any]:
     """Return the attributes of an array; xarray's version 2 keeps nodata in the metadata."""
-    found = dict(array.attrs)
+    attributes = dict(array.attrs)
     if (
         array.metadata.zarr_format == 2
-        and "_ARRAY_DIMENSIONS" in found
-        and not any(name in found for name in NODATA_ATTRIBUTES)
+        and "_ARRAY_DIMENSIONS" in attributes
+        and not any(name in attributes for name in NODATA_ATTRIBUTES)
         and array.metadata.fill_value is not None
     ):
-        # zarr gives 0 where the metadata say null.
-        found["_FillValue"] = array.metadata.fill_value
-    return found
+        # zarr returns 0 if the metadata contain null.
+        attributes["_FillValue"] = array.metadata.fill_value
+    return attributes
 
 
 def find_dimensions(
     names: Sequence[str] | None, title: str, shape: tuple[int, ...]
 ) -> tuple[tuple[int, int, int], tuple[str, str]]:
-    """Axes of y, x and band, and the names of the first two."""
+    """Return the axes of y, x and band, and the names of y and x."""
     if isinstance(names, str):
         raise ValueError(
             f"dims must be three names in stored order, such as {_DIMS}, got {names!r}."
@@ -92,10 +92,10 @@ def find_dimensions(
         if role is not None:
             axes.setdefault(role, axis)
     if len(names) != 3 or len(axes) != 3:
-        known = "; ".join(f"{role}: {', '.join(sorted(_ALIASES[role]))}" for role in _DIMENSIONS)
+        aliases = "; ".join(f"{role}: {', '.join(sorted(_ALIASES[role]))}" for role in _DIMENSIONS)
         raise ValueError(
             f"Dimensions {tuple(names)!r} are not one each of y, x and band (known names: "
-            f"{known}). Pass their roles in stored order, for example {_DIMS}."
+            f"{aliases}). Pass their roles in stored order, for example {_DIMS}."
         )
     order = axes["y"], axes["x"], axes["band"]
     return order, (str(names[order[0]]), str(names[order[1]]))
@@ -107,7 +107,7 @@ def choose_block(
     dtype: np.dtype[Any],
     chunks: tuple[int, int] | None,
 ) -> tuple[int, int]:
-    """Rows and columns of a block of a cube (y, x, band), given those of the stored chunks."""
+    """Return rows and columns of a block of a cube (y, x, band), given the stored chunks."""
     height, width, n_bands = shape
     if chunks is not None:
         if len(chunks) != 2 or any(int(size) != size or size < 1 for size in chunks):
@@ -132,37 +132,37 @@ def choose_block(
 
 
 def find_wavelengths(candidates: Iterable[tuple[Any, Any]], n_bands: int) -> Floats | None:
-    """Band centers in nm: the first of the (values, units) that has a number for each band."""
+    """Return band centers in nm from the first candidate with one number per band, or None."""
     for values, units in candidates:
         if getattr(values, "ndim", 1) != 1:
             continue
         if isinstance(values, zarr.Array):
             values = StoredArray(values).read(...)
-        found = in_nm(values, units, n_bands)
-        if found is not None:
-            return found
+        centers = in_nm(values, units, n_bands)
+        if centers is not None:
+            return centers
     return None
 
 
 def given_wavelengths(values: Any, n_bands: int) -> Floats:
-    """Return band centers in nm as a caller gives them: of all bands, or of the first and last."""
-    found = in_nm(values, None, n_bands)
+    """Return band centers in nm from the argument: of all bands, or of the first and last band."""
+    centers = in_nm(values, None, n_bands)
     ends = in_nm(values, None, 2)
-    if found is None and ends is not None:
-        found = np.linspace(ends[0], ends[1], n_bands)
-    if found is None or not np.isfinite(found).all():
+    if centers is None and ends is not None:
+        centers = np.linspace(ends[0], ends[1], n_bands)
+    if centers is None or not np.isfinite(centers).all():
         raise ValueError(
             f"wavelengths must be {n_bands} positive numbers in nm or micrometers, one for each "
             f"stored band, or two: of the first and the last band, got {np.size(values)} values."
         )
-    return found
+    return centers
 
 
 def label_dtype(dtype: np.dtype[Any], n_clusters: int | None) -> np.dtype[Any]:
     """Return int16 if it is sufficient for all values, else int32."""
-    most = np.iinfo(np.int16).max
-    small = np.can_cast(dtype, np.int16) if n_clusters is None else n_clusters - 1 <= most
-    return np.dtype(np.int16 if small else np.int32)
+    limit = np.iinfo(np.int16).max
+    is_small = np.can_cast(dtype, np.int16) if n_clusters is None else n_clusters - 1 <= limit
+    return np.dtype(np.int16 if is_small else np.int32)
 
 
 #: Meanings of the labels of a map: names by number, or of the labels 0, 1, ...
@@ -184,22 +184,22 @@ def as_names(names: Names | None) -> dict[int, str]:
 def flags(
     codes: Iterable[int], names: Names | None, colors: Mapping[int, str] | None = None
 ) -> dict[str, Any]:
-    """Return the attributes with the names of labels, by CF and as given."""
-    given = as_names(names)
-    legend = Legend.of(codes, given, colors)
-    found: dict[str, Any] = {
+    """Return attributes with the names of labels, in the form of CF and unchanged."""
+    aliases = as_names(names)
+    legend = Legend.of(codes, aliases, colors)
+    attributes: dict[str, Any] = {
         "flag_values": list(legend.codes),
         # CF separates meanings by blanks, hence none inside.
         "flag_meanings": " ".join("_".join(name.split()) or "_" for name in legend.names),
         "flag_colors": " ".join(legend.colors),
     }
-    if given:
-        found["class_names"] = {str(code): name for code, name in legend.by_code.items()}
-    return found
+    if aliases:
+        attributes["class_names"] = {str(code): name for code, name in legend.by_code.items()}
+    return attributes
 
 
 def read_meanings(attributes: Mapping[str, Any]) -> dict[int, str] | None:
-    """Return the names of labels by number, from what `flags` writes or CF says."""
+    """Return the names of labels by number, from attributes of :func:`flags` or CF."""
     names = attributes.get("class_names")
     try:
         if isinstance(names, str):
@@ -218,12 +218,12 @@ def read_meanings(attributes: Mapping[str, Any]) -> dict[int, str] | None:
 
 def read_colors(attributes: Mapping[str, Any]) -> dict[int, str]:
     """Return the colors of labels by number, as ``#rrggbb``; black means no data."""
-    found = attributes.get("flag_colors")
+    colors = attributes.get("flag_colors")
     try:
-        if isinstance(found, Mapping):  # a color table
-            pairs = {int(k): "#{:02x}{:02x}{:02x}".format(*color) for k, color in found.items()}
-        elif isinstance(found, str):
-            words, numbers = found.split(), _flag_values(attributes) or []
+        if isinstance(colors, Mapping):  # a color table
+            pairs = {int(k): "#{:02x}{:02x}{:02x}".format(*color) for k, color in colors.items()}
+        elif isinstance(colors, str):
+            words, numbers = colors.split(), _flag_values(attributes) or []
             pairs = dict(zip(numbers, words, strict=True))
         else:
             return {}
@@ -250,10 +250,10 @@ NODATA_ATTRIBUTES = ("_FillValue", "missing_value", "nodata")
 class Meaning:
     """Decoding of stored numbers.
 
-    `dtype` is the one whose bits the stored numbers are, where it is not theirs. A sample is
-    ``stored * scale + offset``, both of shape (1,) or (stored bands,), or None where trivial; where
-    `curved`, it is ``sign(stored) (stored / 127.5)^2`` (AlphaEarth). `low` and `high` are the valid
-    stored numbers, both included.
+    `dtype` is the type by which stored bits are interpreted, if it differs from the stored type. A
+    sample is ``stored * scale + offset``. Both have shape (1,) or (stored bands,), or are None if
+    trivial. If `curved`, a sample is ``sign(stored) (stored / 127.5)^2`` (AlphaEarth). `low` and
+    `high` are the smallest and the largest valid stored number.
     """
 
     dtype: np.dtype[Any] | None = None
@@ -274,21 +274,21 @@ class Meaning:
         return self.curved or self.scale is not None
 
     def view(self, values: Array) -> Array:
-        """Return stored numbers with the sign that is meant."""
+        """Return stored numbers with the stated sign."""
         if self.dtype is None or values.dtype == self.dtype:
             return values
         return np.ascontiguousarray(values).view(self.dtype)
 
     def outside(self, values: Array) -> Bools | None:
         """Return a mask of values outside the valid range, or None without a range."""
-        found: Bools | None = None if self.low is None else values < self.low
+        is_outside: Bools | None = None if self.low is None else values < self.low
         if self.high is not None:
             above = values > self.high
-            found = above if found is None else found | above
-        return found
+            is_outside = above if is_outside is None else is_outside | above
+        return is_outside
 
     def scaled(self, rows: Array, bands: NDArray[np.intp] | None) -> Array:
-        """Make samples (n, bands kept) of stored numbers, in float64."""
+        """Return samples (n, bands kept) of stored numbers, in float64."""
         if self.curved:
             wide = rows.astype(np.float64)
             wide /= 127.5
@@ -298,8 +298,8 @@ class Meaning:
             return rows
         assert self.offset is not None
         scale, offset = (
-            part if bands is None or len(part) == 1 else part[bands]
-            for part in (self.scale, self.offset)
+            values if bands is None or len(values) == 1 else values[bands]
+            for values in (self.scale, self.offset)
         )
         out = rows.astype(np.float64)
         out *= scale
@@ -307,7 +307,7 @@ class Meaning:
         return out
 
     def described(self) -> dict[str, Any]:
-        """Return the scaling as JSON values: one number, or one a stored band."""
+        """Return the scaling as JSON values: one number, or one per stored band."""
         if self.curved:
             return {"quantization": "alphaearth"}
         if self.scale is None or self.offset is None:
@@ -316,7 +316,7 @@ class Meaning:
         return {key: part if len(set(part)) > 1 else part[0] for key, part in parts.items()}
 
 
-#: The meaning of numbers that are samples as they are stored, and attributes that say another.
+#: Meaning of numbers that are stored as samples, and attributes that state another meaning.
 PLAIN = Meaning()
 _OF_NUMBERS = {
     "_Unsigned",
@@ -331,28 +331,28 @@ _OF_NUMBERS = {
 def meaning_of(
     attributes: Mapping[str, Any], dtype: np.dtype[Any], n_bands: int, title: str
 ) -> Meaning:
-    """Read what the attributes of an array say of its numbers.
+    """Read the meaning of stored numbers from attributes.
 
-    >>> found = meaning_of({"scale_factor": 0.5, "valid_min": 0}, np.dtype("int16"), 2, "a")
-    >>> found.scaled(np.array([[1, 2]]), None).tolist(), found.low, found.high
+    >>> meaning = meaning_of({"scale_factor": 0.5, "valid_min": 0}, np.dtype("int16"), 2, "a")
+    >>> meaning.scaled(np.array([[1, 2]]), None).tolist(), meaning.low, meaning.high
     ([[0.5, 1.0]], 0, None)
     """
     if attributes.keys().isdisjoint(_OF_NUMBERS):
         return PLAIN
-    said = str(attributes.get("_Unsigned", "")).lower()
-    sign = {("true", "i"): "u", ("false", "u"): "i"}.get((said, dtype.kind))
-    meant = None if sign is None else np.dtype(f"{dtype.byteorder}{sign}{dtype.itemsize}")
-    read = dtype if meant is None else meant
+    unsigned = str(attributes.get("_Unsigned", "")).lower()
+    sign = {("true", "i"): "u", ("false", "u"): "i"}.get((unsigned, dtype.kind))
+    stated_dtype = None if sign is None else np.dtype(f"{dtype.byteorder}{sign}{dtype.itemsize}")
+    value_dtype = dtype if stated_dtype is None else stated_dtype
     scale = _per_band(attributes, "scale_factor", 1.0, n_bands, title)
     offset = _per_band(attributes, "add_offset", 0.0, n_bands, title)
-    low, high = _range(attributes, read, title)
+    low, high = _range(attributes, value_dtype, title)
     if (scale == 0).any():
         raise ValueError(f"{title} has a scale_factor of 0, which makes all values the same.")
     if (scale == 1).all() and (offset == 0).all():
-        return Meaning(meant, None, None, low, high)
+        return Meaning(stated_dtype, None, None, low, high)
     if dtype.kind == "b":
         raise ValueError(f"{title} must contain numbers if it has a scale_factor, got dtype bool.")
-    return Meaning(meant, scale, offset, low, high)
+    return Meaning(stated_dtype, scale, offset, low, high)
 
 
 def _per_band(
@@ -362,28 +362,32 @@ def _per_band(
     if value is None:
         return np.array([neutral])
     try:
-        found = np.atleast_1d(np.asarray(value, dtype=np.float64))
+        values = np.atleast_1d(np.asarray(value, dtype=np.float64))
     except (TypeError, ValueError):
-        found = np.empty((0,))
-    if found.shape not in ((1,), (n_bands,)) or not np.isfinite(found).all():
+        values = np.empty((0,))
+    if values.shape not in ((1,), (n_bands,)) or not np.isfinite(values).all():
         raise ValueError(
             f"{title} must have a finite {name}, or one for each of the {n_bands} bands, "
             f"got {value!r}."
         )
-    return found
+    return values
 
 
 def _range(
     attributes: Mapping[str, Any], dtype: np.dtype[Any], title: str
 ) -> tuple[float | None, float | None]:
     ends: tuple[Any, Any] = attributes.get("valid_min"), attributes.get("valid_max")
-    both = attributes.get("valid_range")
-    if both is not None:
-        parts = both.replace(",", " ").split() if isinstance(both, str) else both
-        parts = np.atleast_1d(np.asarray(parts)).tolist()
-        if len(parts) != 2:
-            raise ValueError(f"{title} must have a valid_range of two numbers, got {both!r}.")
-        ends = parts[0], parts[1]
+    valid_range = attributes.get("valid_range")
+    if valid_range is not None:
+        limits = (
+            valid_range.replace(",", " ").split() if isinstance(valid_range, str) else valid_range
+        )
+        limits = np.atleast_1d(np.asarray(limits)).tolist()
+        if len(limits) != 2:
+            raise ValueError(
+                f"{title} must have a valid_range of two numbers, got {valid_range!r}."
+            )
+        ends = limits[0], limits[1]
     low, high = (None if end is None else decode_fill_value(end, dtype) for end in ends)
     if low is not None and high is not None and low > high:
         raise ValueError(
@@ -395,15 +399,15 @@ def _range(
 def nodata_values(
     attributes: Mapping[str, Any], dtype: np.dtype[Any], nodata: float | str | None
 ) -> tuple[float, ...]:
-    """Values that mean "no data" and that the dtype can hold, NaN left out."""
+    """Return the values that mean "no data", without NaN and values outside the dtype."""
     if nodata == "auto":
         stated = (attributes.get(name) for name in NODATA_ATTRIBUTES)
         values = [
-            decode_fill_value(one, dtype)
+            decode_fill_value(item, dtype)
             for value in stated
             if value is not None
             # CF allows several values in missing_value.
-            for one in (value if np.ndim(value) else [value])
+            for item in (value if np.ndim(value) else [value])
         ]
     elif nodata is None:
         values = []
@@ -438,7 +442,7 @@ def with_nodata_of_bands(
 def nodata_of_bands(
     attributes: Mapping[str, Any], dtype: np.dtype[Any], nodata: float | str | None
 ) -> tuple[tuple[float, ...], ...]:
-    """Return for each stored band the values that mean "no data" in it alone; () for no such bands.
+    """Return the values that mean "no data" in one stored band, per band; () if not stated.
 
     >>> nodata_of_bands({"nodata_of_bands": [[9], []]}, np.dtype("uint8"), "auto")
     ((9,), ())
@@ -453,7 +457,7 @@ def _can_hold(dtype: np.dtype[Any], value: float) -> bool:
     if math.isnan(value) or dtype.kind == "b":
         return False
     if dtype.kind == "f":
-        # By rounding, not by the limit: -3.4028235e38 is a common spelling of float32's lowest.
+        # Round instead of comparing with the limit: -3.4028235e38 often means float32's minimum.
         with np.errstate(over="ignore"):
             return math.isinf(value) or bool(np.isfinite(dtype.type(value)))
     limits = np.iinfo(dtype)

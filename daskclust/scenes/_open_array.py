@@ -70,12 +70,12 @@ _RANGES = ("valid_range", "valid_min", "valid_max")
 
 
 @dataclass(frozen=True)
-class Found:
+class CubeArray:
     """A three-dimensional array with its metadata.
 
-    `unit` is what one read takes along each axis: a shard or chunk. `wavelengths` are candidates
-    (values, unit). `encoded` is the stored type of values that come decoded. `files` are local
-    files that hold the values, where no store does.
+    `unit` is the size of a read along each axis: a shard or chunk. `wavelengths` are candidates
+    (values, unit). `encoded` is the stored type of values that xarray has decoded. `files` are the
+    local files with the values, if they are not in a store.
     """
 
     array: Any
@@ -84,7 +84,7 @@ class Found:
     unit: tuple[int, ...]
     attributes: Mapping[str, Any]
     wavelengths: Sequence[tuple[Any, Any]]
-    place: Callable[[tuple[str, str]], Georeference]
+    position: Callable[[tuple[str, str]], Georeference]
     encoded: np.dtype[Any] | None = None
     files: tuple[Path, ...] = ()
 
@@ -104,12 +104,12 @@ def find_arrays(
     guess: Callable[[str, str, Mapping[str, Any]], list[str]],
     name: str = "",
 ) -> tuple[dict[str, Described], tuple[Path, ...]]:
-    """Describe the arrays that are meant, by their names, in any kind of source; metadata only.
+    """Describe the requested arrays of any kind of source by name; only metadata are read.
 
-    `variable` names them among several, in groups by their paths. Without it, `guess` chooses
-    names, given words for the source and its arrays, and the arrays. `name` is that of the
-    argument, for messages. The second result are the local files that hold the values, if no store
-    does.
+    `variable` contains names, or paths of arrays in groups. Without it, ``guess(source, kind,
+    arrays)`` chooses names, given words for the source and the arrays in messages. `name` is the
+    name of the argument in messages. The second result contains the local files with the values,
+    if they are not in a store.
     """
     files: tuple[Path, ...] = ()
     if isinstance(source, str | os.PathLike):
@@ -126,9 +126,9 @@ def find_arrays(
     elif not isinstance(source, Described) and not hasattr(source, "dtype"):
         source = source if hasattr(source, "data_vars") else open_store(source)
     if isinstance(source, zarr.Group):
-        where, what, items = "store", "array", arrays_of(source)
+        source_word, array_word, items = "store", "array", arrays_of(source)
     elif hasattr(source, "data_vars"):
-        where, what = "Dataset", "variable"
+        source_word, array_word = "Dataset", "variable"
         items = {str(name): source[name] for name in source.data_vars}
     elif variable is not None:
         raise ValueError(
@@ -142,27 +142,29 @@ def find_arrays(
         elif not isinstance(source, Described):
             source = Described(seen_alike(source), "The array")
         return {source.title: source}, files
-    where += name and f" of {name}"
+    source_word += name and f" of {name}"
     if variable is None:
         if not items and (paths := _paths_in(source)):
             raise ValueError(
-                f"The {where} has {what}s in groups only. Pass variable= (--variable), for example "
-                f"{paths[0]!r}; it has {_listed(paths)}."
+                f"The {source_word} has {array_word}s in groups only. Pass variable= (--variable), "
+                f"for example {paths[0]!r}; it has {_listed(paths)}."
             )
-        wanted = guess(where, what, items)
+        wanted = guess(source_word, array_word, items)
     else:
         several = isinstance(variable, Iterable) and not isinstance(variable, str)
         wanted = [*variable] if several else [variable]  # type: ignore[list-item]
-    found = {}
+    described = {}
     for key in wanted:
         if key in items:
-            found[key] = describe(items[key], source, items)
-        elif (below := _in_group(source, str(key).strip("/"))) is not None:
-            found[key] = below
+            described[key] = describe(items[key], source, items)
+        elif (in_group := _in_group(source, str(key).strip("/"))) is not None:
+            described[key] = in_group
         else:
             names = _paths_in(source) or sorted(items)
-            raise KeyError(f"No {what} {key!r} in the {where}; it has {_listed(names)}.")
-    return found, files
+            raise KeyError(
+                f"No {array_word} {key!r} in the {source_word}; it has {_listed(names)}."
+            )
+    return described, files
 
 
 def _in_group(source: Any, path: str) -> Described | None:
@@ -196,11 +198,11 @@ def _listed(names: Sequence[str]) -> str:
 
 def find_cube(
     source: Any, variable: str | Sequence[str] | None, dims: Sequence[str] | None
-) -> Found:
-    """Find the cube in any kind of source; metadata only.
+) -> CubeArray:
+    """Find the cube in any kind of source; only metadata are read.
 
-    `variable` names the cube, or its bands, among several variables; `dims` the dimensions, where
-    those found are not to be used.
+    `variable` names the cube or its bands among several variables. `dims` replaces the names of
+    the dimensions.
     """
     return joined(*find_arrays(source, variable, cubes_among), dims)
 
@@ -211,8 +213,7 @@ def find_cube(
 def describe(item: Any, group: Any = None, arrays: Mapping[str, Any] | None = None) -> Described:
     """Describe an array of Zarr or xarray, alone or in a group or Dataset.
 
-    `arrays` are those of the group, if they are open. A variable that xarray has not read yet stays
-    unread.
+    `arrays` are the open arrays of the group, if known. Lazy variables of xarray are not read.
     """
     if isinstance(item, zarr.Array):
         group = _parent_of(item) if group is None else group
@@ -221,31 +222,33 @@ def describe(item: Any, group: Any = None, arrays: Mapping[str, Any] | None = No
 
         def in_group(name: str) -> Coordinate | None:
             if arrays is None:
-                found = None if group is None else array_of(group, name)
+                array = None if group is None else array_of(group, name)
             else:
-                found = arrays.get(name)
-            if found is None:
+                array = arrays.get(name)
+            if array is None:
                 return None
-            said = {key: value for key, value in found.attrs.items() if key != "_ARRAY_DIMENSIONS"}
-            dims = dimension_names(found) or ((name,) if found.ndim else ())
-            return Coordinate(dims, found, said)
+            attributes_found = {
+                key: value for key, value in array.attrs.items() if key != "_ARRAY_DIMENSIONS"
+            }
+            dims = dimension_names(array) or ((name,) if array.ndim else ())
+            return Coordinate(dims, array, attributes_found)
 
         mapping = _grid_mapping(item.attrs.get("grid_mapping"), in_group)
         return Described(item, title, names, attributes, around, mapping=mapping, find=in_group)
     mapping = item.encoding.get("grid_mapping", item.attrs.get("grid_mapping"))
-    known = dict(item.coords)
-    if mapping not in known:
+    coordinates = dict(item.coords)
+    if mapping not in coordinates:
         # xarray makes a variable of it unless asked for coordinates.
-        beside = known if group is None else {**known, **group.data_vars}
-        mapping = _grid_mapping(mapping, lambda name: _coordinate(beside.get(name)))
-        if mapping in beside:
-            known[mapping] = beside[mapping]
+        neighbors = coordinates if group is None else {**coordinates, **group.data_vars}
+        mapping = _grid_mapping(mapping, lambda name: _coordinate(neighbors.get(name)))
+        if mapping in neighbors:
+            coordinates[mapping] = neighbors[mapping]
     for name in () if group is None else OF_BANDS:
-        if name not in known and name in group and group[name].ndim == 1:
-            known[name] = group[name]
+        if name not in coordinates and name in group and group[name].ndim == 1:
+            coordinates[name] = group[name]
 
     def find(name: str) -> Coordinate | None:
-        return _coordinate(known.get(name))
+        return _coordinate(coordinates.get(name))
 
     values = seen_alike(item.data if item.chunks is not None else item.chunk().data)
     names = tuple(map(str, item.dims))
@@ -265,8 +268,12 @@ def _grid_mapping(stated: Any, find: Callable[[str], Coordinate | None]) -> Any:
     if isinstance(stated, str):
         return stated
     for name in ("spatial_ref", "crs"):
-        found = find(name)
-        if found is not None and found.values.ndim == 0 and georeference(found.attributes):
+        coordinate = find(name)
+        if (
+            coordinate is not None
+            and coordinate.values.ndim == 0
+            and georeference(coordinate.attributes)
+        ):
             return name
     return stated
 
@@ -282,11 +289,11 @@ def _parent_of(array: zarr.Array) -> zarr.Group | None:
         return None
 
 
-# One cube, or one image, of what was found
+# One cube or image from described arrays
 
 
 def cubes_among(where: str, what: str, items: Mapping[str, Any]) -> list[str]:
-    """Return the name of the only cube, or else the names of all images, B2 before B10."""
+    """Return the name of the only cube, or the names of all images, with B2 before B10."""
     cubes = [name for name, item in items.items() if item.ndim in (3, 4)]
     if not cubes:
         images = [name for name, item in items.items() if item.ndim == 2]
@@ -303,8 +310,8 @@ def cubes_among(where: str, what: str, items: Mapping[str, Any]) -> list[str]:
             return flat
         raise ValueError(
             f"The {where} has {len(flat)} three-dimensional {what}s ({sorted(cubes)}) "
-            f"among {sorted(items)}; pass variable= (--variable) to say which is the cube. Of a "
-            "matrix of vectors give the path of the array, STORE/NAME."
+            f"among {sorted(items)}; name the cube with variable= (--variable). For a matrix of "
+            "vectors, pass the path of the array, STORE/NAME."
         )
     return cubes
 
@@ -315,7 +322,7 @@ def images_among(where: str, what: str, items: Mapping[str, Any]) -> list[str]:
     if len(images) != 1:
         raise ValueError(
             f"The {where} has {len(images)} two-dimensional {what}s ({images}) among "
-            f"{sorted(items)}; say which."
+            f"{sorted(items)}. Name one of them with variable=."
         )
     return images
 
@@ -335,20 +342,22 @@ def _natural(name: str) -> list[tuple[int, str]]:
 
 def joined(
     parts: Mapping[str, Described], files: tuple[Path, ...], dims: Sequence[str] | None
-) -> Found:
-    """Make one three-dimensional array of a cube, of images, or of a stack of cubes."""
+) -> CubeArray:
+    """Join a cube, images, or a stack of cubes to one three-dimensional array."""
     first = next(iter(parts.values()))
     attributes = dict(first.attributes)
     names: Any = first.names if dims is None else dims if isinstance(dims, str) else tuple(dims)
     array = first.values if isinstance(first.values, zarr.Array) else as_lazy(first.values)
-    placed = [_renamed(part, names) for part in parts.values()]
-    beside = [first.find(name) for name in CENTERS]
+    renamed = [_renamed(part, names) for part in parts.values()]
+    center_arrays = [first.find(name) for name in CENTERS]
     wavelengths: Sequence[tuple[Any, Any]] = [
-        (one.values, one.attributes.get("units")) for one in beside if one is not None
+        (coordinate.values, coordinate.attributes.get("units"))
+        for coordinate in center_arrays
+        if coordinate is not None
     ]
-    for said in (first.attributes, first.around):
-        units = said.get("wavelength_units")
-        wavelengths = [*wavelengths, *((said.get(n), units) for n in CENTERS)]
+    for metadata in (first.attributes, first.around):
+        units = metadata.get("wavelength_units")
+        wavelengths = [*wavelengths, *((metadata.get(n), units) for n in CENTERS)]
     if len(parts) > 1:
         _check_alike(parts)
         images = [as_lazy(part.values) for part in parts.values()]
@@ -358,14 +367,14 @@ def joined(
         else:
             array = da.concatenate(images).rechunk({0: -1})
             centers = [part.find("wavelength") for part in parts.values()]
-            known = [one.values for one in centers if one is not None]
-            is_known = len(known) == len(parts)
-            wavelengths = [(np.concatenate(known), "nm")] if is_known else []
+            own_centers = [coordinate.values for coordinate in centers if coordinate is not None]
+            is_known = len(own_centers) == len(parts)
+            wavelengths = [(np.concatenate(own_centers), "nm")] if is_known else []
         attributes = _attributes_of_all(parts)
     elif array.ndim == 4 and names is not None and len(names) == 4:
         array, names, wavelengths = _stacked(as_lazy(array), names, first.title, wavelengths)
     elif first.names is not None and names is not None and BAND_NAMES not in attributes:
-        axes = [at for at, name in enumerate(names) if role_of(name) == "band"]
+        axes = [i for i, name in enumerate(names) if role_of(name) == "band"]
         stated = first.find(first.names[axes[0]]) if len(axes) == 1 else None
         if stated is not None and stated.values.dtype.kind in "UTO" and stated.values.ndim == 1:
             attributes[BAND_NAMES] = list(map(str, np.asarray(stated.values[:]).tolist()))
@@ -380,23 +389,27 @@ def joined(
         )
     if array.dtype.kind not in "iufb":
         raise ValueError(f"{first.title} must contain numbers, got dtype {array.dtype}.")
-    good = [one.values for one in map(first.find, GOOD) if one is not None and one.values.ndim == 1]
-    if good and BAD_BANDS not in attributes and good[0].size in array.shape:
-        attributes[BAD_BANDS] = (values_of(good[0]) == 0).tolist()
+    good_bands = [
+        coordinate.values
+        for coordinate in map(first.find, GOOD)
+        if coordinate is not None and coordinate.values.ndim == 1
+    ]
+    if good_bands and BAD_BANDS not in attributes and good_bands[0].size in array.shape:
+        attributes[BAD_BANDS] = (values_of(good_bands[0]) == 0).tolist()
     unit = (
         array.shards or array.chunks
         if isinstance(array, zarr.Array)
         else tuple(max(sizes, default=0) for sizes in array.chunks)
     )
     encoded = first.encoding.get("dtype")
-    return Found(
+    return CubeArray(
         array,
         first.title,
         names,
         unit,
         attributes,
         wavelengths,
-        partial(_place_of, placed),
+        partial(_position_of, renamed),
         None if encoded is None else np.dtype(encoded),
         files,
     )
@@ -406,20 +419,22 @@ def _renamed(item: Described, names: Any) -> Described:
     """Return an array whose dimensions have other names, and its coordinates with them."""
     if not isinstance(names, tuple) or item.names == names:
         return item
-    own = dict(zip(names, item.names or (), strict=False))
-    new = {old: name for name, old in own.items()}
+    old_names = dict(zip(names, item.names or (), strict=False))
+    new_names = {old: name for name, old in old_names.items()}
 
     def find(name: str) -> Coordinate | None:
-        found = item.find(own.get(name, name))
-        return found and replace(found, dims=tuple(new.get(dim, dim) for dim in found.dims))
+        coordinate = item.find(old_names.get(name, name))
+        return coordinate and replace(
+            coordinate, dims=tuple(new_names.get(dim, dim) for dim in coordinate.dims)
+        )
 
     return replace(item, names=names, find=find)
 
 
-def _place_of(parts: Sequence[Described], names: tuple[str, str]) -> Georeference:
-    """Return the position of a cube, which must be that of all parts that are its bands."""
+def _position_of(parts: Sequence[Described], names: tuple[str, str]) -> Georeference:
+    """Return the position of a cube; raise ValueError if its bands have different positions."""
     first = parts[0]
-    place, said = (
+    position, said = (
         Georeference.of(first, names),
         repr((georeference(first.attributes), first.mapping)),
     )
@@ -428,18 +443,18 @@ def _place_of(parts: Sequence[Described], names: tuple[str, str]) -> Georeferenc
         is_file = part.values.ndim == 3
         if is_file or repr((georeference(part.attributes), part.mapping)) != said:
             own = Georeference.of(part, names)
-            wrong = place.differences(own, "the first band's")
+            wrong = position.differences(own, "the first band's")
             if is_file and [own.crs_text() is None, own.placed.transform is None] != [
-                place.crs_text() is None,
-                place.placed.transform is None,
+                position.crs_text() is None,
+                position.placed.transform is None,
             ]:
-                wrong.append("only one of them states its coordinate system or position")
+                wrong.append("one band states its coordinate system or position, and another not")
             if wrong:
                 raise ValueError(
                     f"{part.title} lies elsewhere than the first band: {'; '.join(wrong)}. Bring "
                     "the bands to one grid, or name bands of the same grid in variable=."
                 )
-    return place
+    return position
 
 
 def as_lazy(array: Any) -> da.Array:
@@ -471,16 +486,16 @@ def _check_alike(parts: Mapping[str, Described]) -> None:
 
 
 def _attributes_of_all(parts: Mapping[str, Described]) -> dict[str, Any]:
-    """Return attributes of a cube made of several parts: one value if all agree, or one a band."""
+    """Return attributes of a cube of several parts: one value if all agree, else one per band."""
     attributes = [part.attributes for part in parts.values()]
     sizes = [1 if part.values.ndim == 2 else len(part.values) for part in parts.values()]
 
     def by_band(key: str, neutral: Any) -> list[Any]:
-        own = [each.get(key, neutral) for each in attributes]
-        pairs = zip(own, sizes, strict=True)
-        return [one for v, n in pairs for one in (v if isinstance(v, list) else [v] * n)]
+        of_parts = [each.get(key, neutral) for each in attributes]
+        pairs = zip(of_parts, sizes, strict=True)
+        return [item for v, n in pairs for item in (v if isinstance(v, list) else [v] * n)]
 
-    found: dict[str, Any] = {
+    common: dict[str, Any] = {
         key: value
         for key, value in attributes[0].items()
         if key not in (BAD_BANDS, BAND_NAMES, NODATA_OF_BANDS)
@@ -488,30 +503,30 @@ def _attributes_of_all(parts: Mapping[str, Described]) -> dict[str, Any]:
         and not (key in _SCALES and isinstance(value, list))
     }
     for key, neutral in _SCALES.items():
-        if any(key in each for each in attributes) and key not in found:
-            found[key] = [float(value) for value in by_band(key, neutral)]
+        if any(key in each for each in attributes) and key not in common:
+            common[key] = [float(value) for value in by_band(key, neutral)]
     if any(BAD_BANDS in each for each in attributes):
-        found[BAD_BANDS] = by_band(BAD_BANDS, False)
+        common[BAD_BANDS] = by_band(BAD_BANDS, False)
     nodata = [
         {name: each[name] for name in (*NODATA_ATTRIBUTES, NODATA_OF_BANDS) if name in each}
         for each in attributes
     ]
     if len({*map(repr, nodata)}) > 1 or NODATA_OF_BANDS in nodata[0]:
-        found = {key: value for key, value in found.items() if key not in NODATA_ATTRIBUTES}
-        found[NODATA_OF_BANDS] = [
+        common = {key: value for key, value in common.items() if key not in NODATA_ATTRIBUTES}
+        common[NODATA_OF_BANDS] = [
             values
-            for own, n in zip(nodata, sizes, strict=True)
-            for values in own.get(NODATA_OF_BANDS)
-            or [[one for v in own.values() for one in (v if np.ndim(v) else [v])]] * n
+            for of_parts, n in zip(nodata, sizes, strict=True)
+            for values in of_parts.get(NODATA_OF_BANDS)
+            or [[item for v in of_parts.values() for item in (v if np.ndim(v) else [v])]] * n
         ]
     for key in ("_Unsigned", *_RANGES):
-        if key not in found and any(key in each for each in attributes):
+        if key not in common and any(key in each for each in attributes):
             stated = {name: part.attributes.get(key) for name, part in parts.items()}
             raise ValueError(
                 f"The bands must have the same {key}, got {stated}. Mask them with xarray first, "
                 "and pass the Dataset."
             )
-    found[BAND_NAMES] = [
+    common[BAND_NAMES] = [
         name
         for (key, part), n in zip(parts.items(), sizes, strict=True)
         for name in (
@@ -520,13 +535,13 @@ def _attributes_of_all(parts: Mapping[str, Described]) -> dict[str, Any]:
             else part.attributes.get(BAND_NAMES, [Path(key).stem] * n)
         )
     ]
-    return found
+    return common
 
 
 def _stacked(
     array: da.Array, names: tuple[str, ...], title: str, wavelengths: Sequence[tuple[Any, Any]]
 ) -> tuple[da.Array, tuple[str, ...], Sequence[tuple[Any, Any]]]:
-    """Make features of all pairs of two axes, such as dates and bands; the last runs fastest."""
+    """Flatten two axes, such as dates and bands, to one axis of features; the last runs fastest."""
     roles = [role_of(name) for name in names]
     inner = [axis for axis, role in enumerate(roles) if role == "band"]
     if sorted(map(str, roles)) != ["band", "band", "x", "y"]:
@@ -554,24 +569,24 @@ def _flat(block: Any) -> Any:
 
 
 _RESAMPLE = (
-    "To take the nearest of its pixels for each of the cube's, pass resample=True to open_map or "
+    "To resample it to the grid of the cube (nearest pixel), pass resample=True to open_map or "
     "rows_of (--resample-labels)."
 )
 
 
 @dataclass(frozen=True)
 class Image:
-    """An image (y, x), lazy or not, with what its store says about it.
+    """An image (y, x), lazy or not, with its metadata.
 
-    `nodata` are values that its attributes declare so; `colors` are ``#rrggbb``, as far as they are
-    stated; `stated` are codes of features, though they may label no pixel. `by_name`: codes were
-    assigned here, so the user's values do not mean them. `features` are those that were burnt.
-    `units` is a lazy image of the numbers of the features, -1 for none.
+    `nodata` are the nodata values of its attributes. `colors` are stated colors as ``#rrggbb``.
+    `stated` are the codes of features, including features that label no pixel. `by_name` is True if
+    codes were assigned to names, so that values of the user are not codes. `features` are the
+    rasterized features, and `units` is a lazy image of their numbers, -1 for no feature.
     """
 
     values: Any
     nodata: tuple[int, ...] = ()
-    place: Georeference = NOWHERE
+    position: Georeference = NOWHERE
     meanings: dict[int, str] | None = None
     colors: dict[int, str] | None = None
     stated: tuple[int, ...] = ()
@@ -585,37 +600,38 @@ def open_image(
     image: Any,
     shape: tuple[int, int],
     *,
-    place: Georeference = NOWHERE,
+    position: Georeference = NOWHERE,
     variable: str | None = None,
     chunks: tuple[tuple[int, ...], tuple[int, ...]] | None = None,
     class_column: str | None = None,
 ) -> Image:
     """Open an image and check its shape, coordinate system and position against the cube's.
 
-    Of a group or store the only two-dimensional array over pixels is taken, or `variable`. A path
-    may be of any format that a cube has, of a vector file (GeoJSON, GeoPackage, Shapefile), or of a
-    CSV file of pixels; `chunks` are the blocks of images that are rasterized or resampled. `name`
-    is that of the argument, for messages.
+    A group or store must have one two-dimensional array, or `variable` names the array. A path may
+    have any format of cubes, or be a vector file (GeoJSON, GeoPackage, Shapefile) or a CSV file of
+    pixels. `chunks` are the blocks of images that are rasterized or resampled. `name` is the name
+    of the argument in messages.
     """
     if are_features(image):
-        return _from_features(image, pixel_grid(place, shape), chunks, class_column, variable)
+        return _from_features(image, pixel_grid(position, shape), chunks, class_column, variable)
     if class_column is not None:
         raise ValueError(
             f"class_column={class_column!r}, but {name} has no columns. Omit class_column."
         )
     opened = read_image(name, image, variable)
-    # A mask of another grid would leave out others than those that were meant.
+    # Resampling is not suggested for masks: they would exclude other pixels.
     nearest = "" if name in ("mask", "scales") else f" {_RESAMPLE}"
     if opened.values.shape != shape:
         raise ValueError(
             f"{name} must have the shape of the image, {shape}, got {opened.values.shape}.{nearest}"
         )
     # An image without a position is assumed to have the position of the cube.
-    found = [] if opened.place is NOWHERE else place.differences(opened.place)
-    if found:
+    differing = [] if opened.position is NOWHERE else position.differences(opened.position)
+    if differing:
         raise ValueError(
-            f"{name} lies elsewhere than the cube: {'; '.join(found)}. Reproject it to the cube's "
-            f"grid, or pass its values as an array if they do belong to these pixels.{nearest}"
+            f"{name} lies elsewhere than the cube: {'; '.join(differing)}. Reproject it to the "
+            "cube's grid, or pass its values as an array if they do belong to these pixels."
+            f"{nearest}"
         )
     return opened
 
@@ -635,14 +651,14 @@ def read_image(name: str, image: Any, variable: str | None = None) -> Image:
     """Open an image of any size; see :func:`open_image`."""
     if isinstance(image, Image):
         return image
-    found, _ = find_arrays(image, variable, images_among, name)
-    if len(found) != 1:
-        raise ValueError(f"{name} must be one image, got {len(found)}: {[*found]}.")
-    return image_of(name, *found.values())
+    described, _ = find_arrays(image, variable, images_among, name)
+    if len(described) != 1:
+        raise ValueError(f"{name} must be one image, got {len(described)}: {[*described]}.")
+    return image_of(name, *described.values())
 
 
 def image_of(name: str, item: Described) -> Image:
-    """Return an array as an image; `name` is that of the argument.
+    """Return an array as an image; `name` is the name of the argument in messages.
 
     Masked elements of a NumPy array have no label, and a mask excludes them.
     """
@@ -668,7 +684,7 @@ def image_of(name: str, item: Described) -> Image:
 
 
 def _plain(name: str, values: Any) -> Any:
-    """Return an array without masks, whose blocks are refused if they have one after all."""
+    """Return an array whose blocks raise an error if they are masked arrays."""
     if not isinstance(values, da.Array):
         return np.asarray(values)
     return da.map_blocks(
@@ -679,8 +695,8 @@ def _plain(name: str, values: Any) -> Any:
 def _without_mask(block: Any, what: str) -> Any:
     if np.ma.is_masked(block):
         raise ValueError(
-            f"A block of {what} is a masked array, which its Dask array does not say. Build it "
-            "from masked arrays only, or put a label for none where it is masked."
+            f"A block of {what} is a masked array, but its Dask array has no mask. Build it from "
+            "masked arrays only, or replace masked values by a label that means no label."
         )
     return block
 
@@ -701,7 +717,7 @@ def _from_features(
     class_column: str | None,
     layer: str | None,
 ) -> Image:
-    """Make an image of the classes of polygons, or of single pixels, on the cube's grid."""
+    """Return an image of the classes of polygons, or of single pixels, on the cube's grid."""
     cut = chunks or ((grid.shape[0],), (grid.shape[1],))
     is_path = isinstance(source, str | os.PathLike)
     if is_path and (kind_of(source) == "table" or (grid.crs is None and says_pixels(source))):
@@ -729,26 +745,28 @@ def _of_labels(name: str, item: Described) -> Image:
     values, names = item.values, item.names or ()
     if values.ndim == 3:
         # A raster file may have one band and an alpha band.
-        bad = item.attributes.get("bad_bands")
-        band = next((at for at, dim in enumerate(names) if role_of(dim) == "band"), None)
-        if band is not None and bad is not None and len(bad) == values.shape[band]:
-            good = np.flatnonzero(~np.asarray(bad, bool))
-            values = values[(slice(None),) * band + (good,)]
-            own = item.attributes.get(NODATA_OF_BANDS)
-            if own is not None and len(good) == 1:
-                item = replace(item, attributes={**item.attributes, "missing_value": own[good[0]]})
+        is_bad = item.attributes.get("bad_bands")
+        band = next((axis for axis, dim in enumerate(names) if role_of(dim) == "band"), None)
+        if band is not None and is_bad is not None and len(is_bad) == values.shape[band]:
+            kept = np.flatnonzero(~np.asarray(is_bad, bool))
+            values = values[(slice(None),) * band + (kept,)]
+            nodata = item.attributes.get(NODATA_OF_BANDS)
+            if nodata is not None and len(kept) == 1:
+                item = replace(
+                    item, attributes={**item.attributes, "missing_value": nodata[kept[0]]}
+                )
         if band is not None and values.shape[band] > 1:
             raise ValueError(
                 f"{name} must have one band, of labels, got {values.shape[band]}. Select a band, "
                 "for example with gdal_translate -b 1."
             )
-        single = [at for at, size in enumerate(values.shape) if size == 1]
-        gone = single if band not in single else [band]
-        values = values.squeeze(tuple(gone))
-        names = tuple(dim for at, dim in enumerate(names) if at not in gone)
+        single = [axis for axis, size in enumerate(values.shape) if size == 1]
+        dropped = single if band not in single else [band]
+        values = values.squeeze(tuple(dropped))
+        names = tuple(dim for axis, dim in enumerate(names) if axis not in dropped)
     values = _plain(name, values)
     if values.dtype.kind == "f" and np.dtype(item.encoding.get("dtype", float)).kind in "iu":
-        # Integers with a _FillValue, or a mask, were made floats with NaN.
+        # Integers with a _FillValue, or a mask, were converted to floats with NaN.
         missing = np.isnan(values)
         where = da.where if isinstance(values, da.Array) else np.where
         values = where(missing, -1, values).astype(np.int64)
@@ -757,21 +775,27 @@ def _of_labels(name: str, item: Described) -> Image:
 
 def _described(item: Described, values: Any) -> Image:
     """Create an image with rows from north to south from values and metadata."""
-    place = NOWHERE
+    position = NOWHERE
     if item.names is not None and len(item.names) == 2:
         names = item.names[0], item.names[1]
         if role_of(names[0]) == "x":
             names = names[::-1]
             values = values.T if role_of(names[0]) == "y" else values
-        place = Georeference.of(item, names)
-    said = {**item.encoding, **item.attributes}
-    return Image(values, _nodata(said), place, read_meanings(said), read_colors(said) or None)
+        position = Georeference.of(item, names)
+    described = {**item.encoding, **item.attributes}
+    return Image(
+        values,
+        _nodata(described),
+        position,
+        read_meanings(described),
+        read_colors(described) or None,
+    )
 
 
 def _nodata(attributes: Any) -> tuple[int, ...]:
-    found = [
-        decode_fill_value(one)
+    values = [
+        decode_fill_value(item)
         for value in (attributes[name] for name in NODATA_ATTRIBUTES if name in attributes)
-        for one in (value if np.ndim(value) else [value])
+        for item in (value if np.ndim(value) else [value])
     ]
-    return tuple({int(value) for value in found if math.isfinite(value) and value == int(value)})
+    return tuple({int(value) for value in values if math.isfinite(value) and value == int(value)})

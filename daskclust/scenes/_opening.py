@@ -1,4 +1,4 @@
-"""Opening a cube: what is found becomes blocks of rows."""
+"""Opening a cube: arrays and metadata become blocks of rows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from daskclust.scenes._block_tasks import CubeSource, Scaling
 from daskclust.scenes._cube import Cube
 from daskclust.scenes._georeference import Georeference
 from daskclust.scenes._open_array import (
-    Found,
+    CubeArray,
     Image,
     are_features,
     as_lazy,
@@ -44,15 +44,15 @@ _NAMES = ("time", "y", "x")
 
 
 def _masks_among(where: str, what: str, items: Mapping[str, Any]) -> list[str]:
-    """Return the name of the only image, or of the only array of three dimensions without one."""
+    """Return the name of the only image; if there is no image, of the only series of masks."""
     is_series = not two_dimensional(items) and any(item.ndim in (3, 4) for item in items.values())
     return cubes_among(where, what, items) if is_series else images_among(where, what, items)
 
 
 def _find_mask(
-    mask: Any, variable: str | None, shape: tuple[int, int], place: Georeference
-) -> tuple[Found | None, Any]:
-    """Open a mask of each date, or an image of pixels; the other result is None."""
+    mask: Any, variable: str | None, shape: tuple[int, int], position: Georeference
+) -> tuple[CubeArray | None, Any]:
+    """Open a mask per date, or a mask of pixels; the other result is None."""
     if not isinstance(mask, Image) and not are_features(mask):
         parts, files = find_arrays(mask, variable, _masks_among, "mask")
         (item,) = parts.values()
@@ -64,7 +64,7 @@ def _find_mask(
             clouds = joined(parts, files, None)
             return clouds if clouds.names is not None else replace(clouds, names=_NAMES), None
         mask, variable = image_of("mask", item), None
-    values = open_image("mask", mask, shape, place=place, variable=variable).values
+    values = open_image("mask", mask, shape, position=position, variable=variable).values
     if values.dtype != bool:
         raise ValueError(
             f"mask must be bool, True where a pixel is excluded, got dtype {values.dtype}."
@@ -73,11 +73,11 @@ def _find_mask(
 
 
 def without_clouds(
-    array: Any, order: tuple[int, ...], clouds: Found, place: Georeference
+    array: Any, order: tuple[int, ...], clouds: CubeArray, position: Georeference
 ) -> da.Array:
-    """Return a cube (y, x, band) that has no data where there are clouds; lazy.
+    """Return a lazy cube (y, x, band) whose values under clouds are masked.
 
-    `order` are the axes y, x and band of `array`; dates run slowest among its bands.
+    `order` are the axes y, x and band of `array`. Dates run slowest among its bands.
     """
     if sorted(map(str, map(_metadata.role_of, clouds.names or ()))) != ["band", "x", "y"]:
         raise ValueError(
@@ -95,7 +95,7 @@ def without_clouds(
             "mask must have the pixels of the cube, and the cube the same number of bands for each "
             f"date, got shape {mask.shape} as (y, x, date) for {image.shape} as (y, x, band)."
         )
-    differences = place.differences(clouds.place(names))
+    differences = position.differences(clouds.position(names))
     if differences:
         raise ValueError(
             f"mask lies elsewhere than the cube: {'; '.join(differences)}. Reproject it to the "
@@ -130,21 +130,24 @@ def open_cube(
     Parameters
     ----------
     store : str, path, list of paths, zarr store, group or array, xarray object, array
-        Zarr v2 or v3; a ``.zip`` path is a zip store, and a URL is opened by fsspec
-        (whose package for the protocol must be installed).  With the extra ``raster``
-        also GeoTIFF, COG, VRT, ENVI (header or data), NetCDF and HDF5, and a list of band
-        files of one grid; and ``.npy`` files, with `dims`.  With a distributed cluster,
-        workers must see it under the same path.  Or an ``xarray.Dataset``, ``DataTree`` or
-        ``DataArray``; or a Dask or NumPy array, with `dims`.  Or a product of satellites: a
-        Sentinel-2 SAFE folder, a Sentinel-2 EOPF Zarr store, or the folder of a TESSERA tile.
+        - Zarr v2 or v3: a path, a ``.zip`` file, or a URL, which fsspec opens (the package for the
+          protocol must be installed).
+        - With the extra ``raster``: GeoTIFF, COG, VRT, ENVI (header or data), NetCDF and HDF5, or
+          a list of band files on one grid.
+        - A ``.npy`` file, or a Dask or NumPy array, with `dims`.
+        - An ``xarray.Dataset``, ``DataTree`` or ``DataArray``.
+        - A product of satellites: a Sentinel-2 SAFE folder, a Sentinel-2 EOPF Zarr store, or the
+          folder of a TESSERA tile.
+
+        Workers of a cluster must have access to the same path.
     variable : str or sequence of str, default=None
-        Array inside a group or Dataset, or the images that are its bands; in groups of a Zarr
-        hierarchy or DataTree their paths, such as ``"a/b/b02"``.  None takes the only one of
-        three (or four) dimensions, else all images (y, x) in the order of their names, B2
-        before B10.  Of a Sentinel-2 product: names of its bands, such as ``["B02", "B8A"]``;
-        None takes all.
+        Array inside a group or Dataset, or the images that are its bands.  Arrays in groups of a
+        Zarr hierarchy or DataTree are named by path, such as ``"a/b/b02"``.  None takes the only
+        array of three (or four) dimensions, else all images (y, x) in the order of their names,
+        with B2 before B10.  For a Sentinel-2 product: names of bands, such as
+        ``["B02", "B8A"]``; None takes all bands.
     nodata : float, sequence of float, None or "auto", default="auto"
-        Value that means "no data", besides NaN; a sequence has one value per stored band,
+        Value that means "no data", in addition to NaN.  A sequence has one value per stored band,
         and None for a band without such a value.
         ``"auto"`` reads the attributes ``_FillValue``, ``missing_value`` and ``nodata``,
         and the range of valid values; bands of a raster file, several files or variables may
@@ -153,53 +156,59 @@ def open_cube(
         "no data" only in stores of version 2 that xarray wrote, where it has that meaning.
         None means that no value is "no data".
     mask : array of shape (y, x) or (date, y, x), bool, default=None
-        True excludes a pixel.  A NumPy, Dask, Zarr or xarray array, or a store of one, or a
-        pair of a store and the name of an array in it.  Of three dimensions: clouds, True
-        where a pixel has no data on a date, in any band; dates come before bands in the
-        stored order of a series of both.
+        True excludes a pixel.  A NumPy, Dask, Zarr or xarray array, a store of one, or a pair of a
+        store and the name of an array in it.  A mask of three dimensions contains clouds: True
+        means that a pixel has no data in any band on a date.  The bands of the cube must then be
+        stored date by date.
     bad_bands : array of bool, shape (band,), array of int, str or None, default="auto"
         Bands to drop: True, or the numbers, or text such as ``"0-3,107,400nm-450nm"``.
-        ``"auto"`` drops those that the file calls bad (``bad_bands``, ENVI's ``bbl``,
-        ``good_wavelengths``); None none.
+        ``"auto"`` drops the bands that the file marks as bad (``bad_bands``, ENVI's ``bbl``,
+        ``good_wavelengths``); None drops no band.
     bands : array of int, default=None
-        Exactly these bands, by their stored numbers, instead of `bad_bands`; such as
-        those that a model was fitted to.
+        Stored numbers of exactly the bands to use, in place of `bad_bands`; for example the bands
+        that a model was fitted to.
     scale : {"none", "standard", "unit", "angle", "whitened"} or (mean, std), default="none"
-        ``"standard"``: every band to mean 0 and variance 1 over the valid pixels;
-        ``"unit"`` or ``"angle"``: every spectrum to length 1.  ``"whitened"``: to length
-        1, after the noise of the bands was made nearly equal and uncorrelated.  The noise is
-        estimated from the differences of adjacent pixels, in a sample of 16 384. A pair of
-        arrays, one value a band kept: minus the one, divided by the other; see
-        :attr:`Cube.scaling`.
+        - ``"standard"``: each band has mean 0 and variance 1 over the valid pixels.
+        - ``"unit"`` or ``"angle"``: each spectrum has length 1.
+        - ``"whitened"``: each spectrum has length 1, and the noise of the bands is nearly equal
+          and uncorrelated.  The noise is estimated from differences of adjacent pixels, in a
+          sample of 16 384 pixels.
+        - (mean, std): arrays with one value per band kept, as :attr:`Cube.scaling` returns them.
+          The mean is subtracted, and the result divided by the standard deviation.
     dims : sequence of str, default=None
-        Names of the dimensions in stored order, for an array that has none, or
-        other ones than the usual; for example ``("y", "x", "band")``.  Of four, two are
-        time and band: all their pairs become features.
+        Names of the dimensions in stored order, for example ``("y", "x", "band")``, if the array
+        has no names or unusual names.  If there are four, two of them are time and band, and all
+        pairs of these become features.
     incomplete : {"mask", "keep"}, default="mask"
         Treatment of a pixel with "no data" in some kept bands: excluded, or
         kept with NaN, for estimators that support NaN.
     min_observed : float in [0, 1], default=0.0
-        With ``"keep"``: share of the bands (or dates) that a pixel must have; one at least.
+        With ``"keep"``: minimum fraction of the bands (or dates) of a pixel, at least one band.
     chunks : tuple of int, default=None
-        Rows and columns of a block; None takes those of the store (its shards, if
-        it has any).  Row numbers depend on the columns, and with them all that is drawn.
+        Rows and columns of a block; None uses the chunks of the store, or its shards.  Row numbers
+        depend on the columns of a block, and random draws depend on row numbers.
     quantization : {"auto", "alphaearth", "tessera"} or None, default="auto"
-        Meaning of codes of int8.  ``"alphaearth"``: ``sign(q) (q / 127.5)^2`` of 64 bands, -128
-        for "no data"; ``"tessera"``: q times the scale of the pixel.  ``"auto"`` knows AlphaEarth
-        by its bands ``A00`` to ``A63`` and its "no data", and TESSERA by `scales`.  None: values.
+        Meaning of int8 codes q.
+
+        - ``"alphaearth"``: ``sign(q) (q / 127.5)^2`` for 64 bands, and "no data" for -128.
+        - ``"tessera"``: q times the scale of the pixel.
+        - ``"auto"``: AlphaEarth if the bands are ``A00`` to ``A63`` with its "no data" value,
+          TESSERA if `scales` are passed, else None.
+        - None: the codes are values.
     scales : array of shape (y, x), store or path, default=None
-        One float a pixel, of TESSERA, of 0 or more; NaN for missing values.
+        Scales of TESSERA: one float of at least 0 per pixel, NaN for missing values.
     wavelengths : array of float, shape (band,) or (2,), default=None
-        Centers of all stored bands in nm (or micrometers, if all are below 100), in place of
-        those that the file states; or of the first and the last, with equal steps between.
+        Centers of all stored bands in nm (in micrometers if all are below 100), in place of the
+        centers in the file; or two numbers, the first and the last center, with equal steps
+        between them.
     resolution : float or (float, float), default=None
         Width and height of a pixel in units of the coordinate system, for a product or a list of
-        band files.  Their bands are resampled to it (nearest).  None: a product has the resolution
-        of most of its pixels, 10 m for all bands of Sentinel-2.
+        band files.  Bands are resampled to it (nearest pixel).  With None, a product has the
+        resolution of most of its pixels, 10 m for all bands of Sentinel-2.
     exclude_classes : sequence of int, default=None
         Classes of the scene classification (SCL) of a Sentinel-2 L2A product whose pixels are
-        missing.  None: 0, 1, 3, 8, 9 and 10 (no data, saturated, cloud shadow, clouds, cirrus);
-        () keeps all.
+        missing.  None means 0, 1, 3, 8, 9 and 10 (no data, saturated, cloud shadow, clouds,
+        cirrus); () excludes no class.
 
     Returns
     -------
@@ -224,25 +233,25 @@ def open_cube(
         A stated transform (``GeoTransform``, ``spatial:transform``) contradicts the
         coordinates.
     PerformanceWarning
-        Blocks of the store are too large to hold all bands at once and get divided,
-        so that its chunks are read several times.
+        Blocks of the store are too large with all bands.  They are divided, so that chunks of the
+        store are read several times.
     QuantizationWarning
         The metadata of an int8 cube do not state what its codes mean.
 
     Notes
     -----
-    Samples are ``stored * scale_factor + add_offset`` (one number, or one a band) of the
-    attributes, computed in float64; float32 where 16 bits or float32 are stored.
-    ``_Unsigned`` is followed.  Opening reads metadata and coordinates only.
+    Samples are ``stored * scale_factor + add_offset``, computed in float64, with one number or one
+    per band in the attributes.  Samples are float32 if 16 bits or float32 are stored.  The
+    attribute ``_Unsigned`` is supported.  Opening reads metadata and coordinates only.
 
     Bands of Sentinel-2 have their finest resolution and become reflectance: the scale and the
     offsets are those in the metadata of the product, which have changed with processing baseline
     04.00.  The stored value 0 is missing.  See :func:`open_mosaic` for several products.
 
-    Coordinates along y and x are positions of pixel centers.  They win over stated
-    transforms, which xarray leaves as they were when pixels are selected.  Transforms are
-    used where there are no coordinates, for the size of a single row or column, and where
-    they agree but for the rounding of the coordinates.
+    Coordinates along y and x are positions of pixel centers.  They take precedence over stated
+    transforms, because xarray does not update transforms when pixels are selected.  A transform is
+    used if there are no coordinates, for the size of a single row or column, and if it agrees with
+    the rounded coordinates.
 
     Examples
     --------
@@ -284,12 +293,12 @@ def open_cube(
             f"of band files, got resolution={resolution!r}, exclude_classes={exclude_classes!r} "
             f"and {type(store).__name__}. Use open_mosaic([...])."
         )
-    found = find_cube(store, variable, dims)
-    array = found.array
-    order, names = _metadata.find_dimensions(found.names, found.title, array.shape)
+    opened_cube = find_cube(store, variable, dims)
+    array = opened_cube.array
+    order, names = _metadata.find_dimensions(opened_cube.names, opened_cube.title, array.shape)
     height, width, n_bands = (int(array.shape[axis]) for axis in order)
-    unit = found.unit[order[0]], found.unit[order[1]]
-    place = found.place(names)
+    unit = opened_cube.unit[order[0]], opened_cube.unit[order[1]]
+    position = opened_cube.position(names)
     is_pair = isinstance(mask, tuple) and len(mask) == 2 and isinstance(mask[1], str)
     if not is_pair and isinstance(mask, list | tuple) and str in map(type, mask):
         raise ValueError(
@@ -298,40 +307,40 @@ def open_cube(
         )
     mask, name = mask if is_pair else (mask, None)
     if mask is not None:
-        clouds, mask = _find_mask(mask, name, (height, width), place)
+        clouds, mask = _find_mask(mask, name, (height, width), position)
         if clouds is not None:
-            array, order = without_clouds(array, order, clouds, place), (0, 1, 2)
-    coded = chosen_quantization(quantization, scales, array.dtype, n_bands, found.attributes)
-    attributes = found.attributes
+            array, order = without_clouds(array, order, clouds, position), (0, 1, 2)
+    coding = chosen_quantization(quantization, scales, array.dtype, n_bands, opened_cube.attributes)
+    attributes = opened_cube.attributes
     if nodata is None or isinstance(nodata, str) or np.isscalar(nodata):
         nodata_value = cast("float | str | None", nodata)
     else:
         attributes = _metadata.with_nodata_of_bands(attributes, nodata, n_bands)
         nodata_value = "auto"
-    if coded == "tessera":
+    if coding == "tessera":
         if _metadata.nodata_of_bands(attributes, array.dtype, nodata_value):
             raise ValueError(
                 "The bands must have the same nodata value with scales=, got different values. "
                 "Pass one value as nodata=."
             )
         codes = _metadata.nodata_values(attributes, array.dtype, nodata_value)
-        array, order = with_scales(array, order, scales, place, codes), (0, 1, 2)
+        array, order = with_scales(array, order, scales, position, codes), (0, 1, 2)
         attributes = {name: attributes[name] for name in attributes if name not in OF_CODES}
     if wavelengths is None:
-        centers = _metadata.find_wavelengths(found.wavelengths, n_bands)
+        centers = _metadata.find_wavelengths(opened_cube.wavelengths, n_bands)
     else:
         centers = _metadata.given_wavelengths(wavelengths, n_bands)
     if bands is None:
-        kept = kept_bands(bad_bands, n_bands, found.attributes, centers)
+        kept_numbers = kept_bands(bad_bands, n_bands, opened_cube.attributes, centers)
     else:
-        kept = chosen_bands(bands, n_bands)
+        kept_numbers = chosen_bands(bands, n_bands)
     grid = BlockGrid(
         (height, width), _metadata.choose_block((height, width, n_bands), unit, array.dtype, chunks)
     )
-    meaning = _metadata.meaning_of(attributes, array.dtype, n_bands, found.title)
+    meaning = _metadata.meaning_of(attributes, array.dtype, n_bands, opened_cube.title)
     dtype = array.dtype if meaning.dtype is None else meaning.dtype
     no_data = _metadata.nodata_values(attributes, dtype, nodata_value)
-    if coded == "alphaearth":
+    if coding == "alphaearth":
         meaning = _metadata.Meaning(curved=True)
         no_data = (NO_CODE,) if nodata_value == "auto" else no_data
     source = CubeSource(
@@ -339,7 +348,7 @@ def open_cube(
         order=order,
         dtype=dtype,
         n_stored=n_bands,
-        bands=kept,
+        bands=kept_numbers,
         nodata=no_data,
         nodata_of_bands=_metadata.nodata_of_bands(attributes, dtype, nodata_value),
         keep_incomplete=incomplete == "keep",
@@ -348,12 +357,12 @@ def open_cube(
         masked=isinstance(array, da.Array) and np.ma.isMaskedArray(array._meta),
         meaning=meaning if nodata is not None else replace(meaning, low=None, high=None),
     )
-    if centers is not None and kept is not None:
-        centers = centers[kept]
-    if dtype == np.float64 and found.encoded is not None and found.encoded.kind in "iu":
-        # Decoded by xarray: the same samples as from the stored numbers.
-        dtype = found.encoded
-    # float32 where it holds what is stored exactly.
+    if centers is not None and kept_numbers is not None:
+        centers = centers[kept_numbers]
+    if dtype == np.float64 and opened_cube.encoded is not None and opened_cube.encoded.kind in "iu":
+        # Values that xarray has decoded give the same samples as the stored numbers.
+        dtype = opened_cube.encoded
+    # float32 if it represents all stored values.
     is_small = dtype.itemsize <= (4 if dtype.kind == "f" else 2)
     samples = np.dtype(np.float32 if is_small else np.float64)
     return Cube(
@@ -362,11 +371,11 @@ def open_cube(
         excluded=None if mask is None else flatten(mask, grid),
         scale=scale if isinstance(scale, str) else _fixed_scaling(scale, source, samples),
         wavelengths=centers,
-        place=place,
-        attributes=found.attributes,
+        position=position,
+        attributes=opened_cube.attributes,
         dtype=samples,
         bands_are_fixed=bands is not None,
-        held_in=source.array or found.files,
+        sources=source.array or opened_cube.files,
     )
 
 

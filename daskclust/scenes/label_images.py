@@ -82,7 +82,7 @@ def resampled(
     values = image.values if isinstance(image.values, da.Array) else da.from_array(image.values)
     if values.dtype.kind not in "iub":
         raise no_codes(name, values.dtype)
-    own = pixel_grid(image.place, values.shape)
+    own = pixel_grid(image.position, values.shape)
     for which, one in ((name, own), (to, grid)):
         if one.crs is None or one.transform == IDENTITY:
             raise ValueError(
@@ -125,7 +125,7 @@ def resampled(
             f"{own.crs_name}, {to} {_bounds(grid)} in {grid.crs_name}."
         )
     nodata = tuple({*image.nodata, *(() if fill is False else (_OUTSIDE,))})
-    return replace(image, values=da.block(found), nodata=nodata, place=NOWHERE)
+    return replace(image, values=da.block(found), nodata=nodata, position=NOWHERE)
 
 
 def _pick(

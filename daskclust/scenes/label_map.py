@@ -38,7 +38,7 @@ class LabelMap:
     colors : mapping of int to str, default=None
         Colors of codes, as ``#rrggbb``.  Other codes get the colors of
         :func:`daskclust.colors.class_colors`.
-    place : Georeference, optional
+    position : Georeference, optional
     title : str, default="label map"
         For messages and pictures.
 
@@ -71,7 +71,7 @@ class LabelMap:
         nodata: Any = (-1,),
         names: Mapping[int, str] | None = None,
         colors: Mapping[int, str] | None = None,
-        place: Georeference = NOWHERE,
+        position: Georeference = NOWHERE,
         title: str = "label map",
     ) -> None:
         # A hidden pixel has no class.
@@ -86,7 +86,7 @@ class LabelMap:
         self.values = signed_codes(lazy, tuple(int(value) for value in nodata))
         self.names = {int(code): str(name) for code, name in (names or {}).items() if code >= 0}
         self.colors = {int(code): str(color) for code, color in (colors or {}).items()}
-        self.georeference = place
+        self.georeference = position
         self.title = title
 
     def __repr__(self) -> str:
@@ -261,7 +261,7 @@ def open_label_map(source: Any, *, variable: str | None = None) -> LabelMap:
         nodata=nodata,
         names=found.meanings,
         colors=found.colors,
-        place=found.place,
+        position=found.position,
         title="label map" if path is None else f"label map {path.name!r}",
     )
 
@@ -335,7 +335,7 @@ def _codes(block: NDArray[Any], *, nodata: tuple[int, ...], to: np.dtype[Any]) -
 
 def as_data_array(
     image: da.Array,
-    place: Georeference,
+    position: Georeference,
     *,
     fill_value: float,
     name: str,
@@ -351,9 +351,9 @@ def as_data_array(
         ) from error
     coordinates = {
         key: (found.dims, values_of(found.values), dict(found.attributes))
-        for key, found in place.coordinates.items()
+        for key, found in position.coordinates.items()
     }
-    attributes = {"long_name": "cluster", **place.group_attributes, **place.attributes}
+    attributes = {"long_name": "cluster", **position.group_attributes, **position.attributes}
     # xarray refuses to write it as an attribute.
     encoding = {"_FillValue": fill_value}
     mapping = attributes.pop("grid_mapping", None)
@@ -366,7 +366,7 @@ def as_data_array(
         attributes.update(flags(class_names, class_names, class_colors))
         if "class_names" in attributes:
             attributes["class_names"] = json.dumps(attributes["class_names"])
-    out = xarray.DataArray(image, coordinates, place.names, name, attributes)
+    out = xarray.DataArray(image, coordinates, position.names, name, attributes)
     out.encoding.update(encoding)
     return out
 
@@ -459,7 +459,7 @@ def compare_maps(
     """
     new = _on_grid(old, new, resample)
     pairs = da.map_blocks(_pair, old.values, new.values, meta=np.empty((0, 0), np.int64))
-    where = LabelMap(pairs, place=old.georeference)
+    where = LabelMap(pairs, position=old.georeference)
     table = where.area()
     of_pairs = np.array([row.code for row in table], np.int64)
     mine, theirs = of_pairs // _BASE - 1, of_pairs % _BASE - 1
@@ -485,12 +485,12 @@ def compare_maps(
     free = np.flatnonzero(partner < 0)
     partner[free] = len(olds) + np.arange(len(free))
     names = [*one.names]
-    for name in (other.names[place] for place in free.tolist()):
+    for name in (other.names[position] for position in free.tolist()):
         names.append(f"{name} (new)" if name in names else name)
     codes = (*olds, *range(olds[-1] + 1, olds[-1] + 1 + len(free)))
     colors = (*one.colors, *Legend.of(codes).colors[len(olds) :])
     legend = Legend(codes, tuple(names), colors)
-    wanted = [codes[place] for place in partner.tolist()]
+    wanted = [codes[position] for position in partner.tolist()]
     m = len(codes)
     pixels = np.zeros((m, m), np.int64)
     pixels[at[0], partner[at[1]]] = size[both]
@@ -500,7 +500,7 @@ def compare_maps(
         meters = np.array([row.square_meters for row in table], dtype=np.float64)
         areas[at[0], partner[at[1]]] = meters[both]
     moves = _transitions(pixels)
-    number = {move: 1 + place for place, move in enumerate(moves)}
+    number = {move: 1 + position for position, move in enumerate(moves)}
     kinds = np.full(len(table), -1)
     ends = zip(at[0].tolist(), partner[at[1]].tolist(), strict=True)
     kinds[both] = [0 if a == b else number[a, b] for a, b in ends]
@@ -546,7 +546,7 @@ def _on_grid(old: LabelMap, new: LabelMap, resample: bool) -> LabelMap:
         values.rechunk(old.values.chunks),
         names=new.names,
         colors=new.colors,
-        place=old.georeference,
+        position=old.georeference,
     )
 
 
@@ -598,7 +598,7 @@ def _recoded(
         own.encode(label_map.values),
         names=legend.by_code,
         colors=legend.color_by_code,
-        place=label_map.georeference,
+        position=label_map.georeference,
     )
 
 

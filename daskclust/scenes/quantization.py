@@ -58,8 +58,8 @@ def chosen_quantization(
         return None
     # In a series of years, names are "date band".
     names = [name.rpartition(" ")[2] for name in attributes.get(BAND_NAMES, ())]
-    is_known = not rest and names == ALPHAEARTH_BANDS * n_years
-    if is_known and NO_CODE in _metadata.nodata_values(attributes, dtype, "auto"):
+    is_alphaearth = not rest and names == ALPHAEARTH_BANDS * n_years
+    if is_alphaearth and NO_CODE in _metadata.nodata_values(attributes, dtype, "auto"):
         return "alphaearth"
     if not {"scale_factor", "add_offset", "_Unsigned"} & set(attributes):
         warn(
@@ -72,15 +72,19 @@ def chosen_quantization(
 
 
 def with_scales(
-    array: Any, order: tuple[int, ...], scales: Any, place: Georeference, no_data: Sequence[float]
+    array: Any,
+    order: tuple[int, ...],
+    scales: Any,
+    position: Georeference,
+    no_data: Sequence[float],
 ) -> da.Array:
     """Return a cube (y, x, band) of float32: codes times the scale of their pixel; lazy.
 
     `order` are the axes y, x and band of `array`, `scales` are of shape (y, x).
     """
     codes = as_lazy(array).transpose(order)
-    found = open_image("scales", scales, codes.shape[:2], place=place)
-    factors = as_lazy(found.values)
+    image = open_image("scales", scales, codes.shape[:2], position=position)
+    factors = as_lazy(image.values)
     if factors.dtype.kind != "f":
         raise ValueError(
             "scales must contain floats, one per pixel, by which its codes are multiplied, got "

@@ -26,7 +26,7 @@ rasterio = pytest.importorskip("rasterio", reason="needs the extra `raster`")
 def placed(values: Any, crs: str, transform: tuple[float, ...], chunks: Any = None) -> LabelMap:
     place = Georeference({"crs_wkt": pyproj.CRS(crs).to_wkt(), "transform": list(transform)})
     lazy = da.from_array(np.asarray(values), chunks=chunks or np.shape(values))
-    return LabelMap(lazy, place=place)
+    return LabelMap(lazy, position=place)
 
 
 def test_areas_by_hand() -> None:
@@ -123,7 +123,7 @@ def test_without_a_place_there_are_counts_only() -> None:
     assert empty.unclassified == 4
     # A coordinate system without positions of pixels says nothing of their size.
     place = Georeference({"crs_wkt": pyproj.CRS("EPSG:32632").to_wkt()})
-    assert area_table(LabelMap(np.zeros((2, 2), int), place=place))[0].square_meters is None
+    assert area_table(LabelMap(np.zeros((2, 2), int), position=place))[0].square_meters is None
 
 
 def test_errors_name_what_is_wrong() -> None:
@@ -131,7 +131,7 @@ def test_errors_name_what_is_wrong() -> None:
         area_table(np.zeros((2, 2)))
     place = Georeference({"crs": "EPSG:999999", "transform": [30, 0, 0, 0, -30, 0]})
     with pytest.raises(ValueError, match="does not know the coordinate system 'EPSG:999999'"):
-        area_table(LabelMap(np.zeros((2, 2), int), place=place))
+        area_table(LabelMap(np.zeros((2, 2), int), position=place))
 
 
 def written_map(path: Path) -> Any:

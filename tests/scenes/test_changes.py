@@ -29,7 +29,7 @@ def test_by_name_whatever_the_codes() -> None:
     names = {5: "water", 2: "low_vegetation", 0: "soil"}
     place = Georeference(UTM)
     found = compare_maps(
-        LabelMap(old, names=NAMES, place=place), LabelMap(other, names=names, place=place)
+        LabelMap(old, names=NAMES, position=place), LabelMap(other, names=names, position=place)
     )
     assert found.compared_by == "name"
     assert found.legend.codes == (3, 7, 9)
@@ -98,9 +98,9 @@ def test_another_grid_is_brought_to_the_first() -> None:
     old = np.repeat(np.repeat(np.array([[0, 1], [1, 0]]), 4, 0), 4, 1)
     coarse = LabelMap(
         np.array([[0, 1], [1, 1]]),
-        place=Georeference({**UTM, "transform": [40.0, 0.0, 5e5, 0.0, -40.0, 5.5e6]}),
+        position=Georeference({**UTM, "transform": [40.0, 0.0, 5e5, 0.0, -40.0, 5.5e6]}),
     )
-    fine = LabelMap(old, place=Georeference(UTM))
+    fine = LabelMap(old, position=Georeference(UTM))
     with pytest.raises(ValueError, match="--resample"):
         compare_maps(fine, coarse)
     found = compare_maps(fine, coarse, resample=True)

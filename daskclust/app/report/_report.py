@@ -81,8 +81,7 @@ class KnownClasses:
         return np.where(self.codes[positions] == shown, positions + 1, 0)
 
     def errors(self, summary: MapSummary) -> Array:
-        """Return -1 for unknown pixels, 0 for right pixels, and the known class for wrong "
-        "pixels."""
+        """Return -1 for unknown, 0 for right, and the known class for wrong pixels."""
         known = self.layer(np.asarray(summary.known))
         wrong = np.where(np.asarray([-1, *self.matches])[known] == summary.preview, 0, known)
         return np.where((known == 0) | (summary.preview < 0), -1, wrong)

@@ -203,15 +203,15 @@ def pixels_and_areas(
     image: da.Array, codes: Sequence[int], cube: Any
 ) -> tuple[Ints, tuple[float, ...] | None]:
     """Return pixels and areas of the codes (None without a coordinate system), in one pass."""
-    place = cube.georeference
+    position = cube.georeference
     try:
-        table = area_table(LabelMap(image, place=place))
+        table = area_table(LabelMap(image, position=position))
     except ImportError:  # without pyproj there are only counts
         table = area_table(LabelMap(image))
     sizes_by_code = {row.code: (row.pixels, row.square_meters) for row in table}
     counts, areas = zip(*(sizes_by_code.get(code, (0, 0.0)) for code in codes), strict=True)
     sizes = np.array(counts, np.int64)
-    has_areas = place.crs_text() is not None and None not in areas
+    has_areas = position.crs_text() is not None and None not in areas
     return sizes, tuple(float(area or 0.0) for area in areas) if has_areas else None
 
 

@@ -118,7 +118,7 @@ def served(learner, tmp_path) -> Iterator[_Served]:
         lambda _: contextlib.nullcontext(),
     )
     # What a signal does to the main thread of the command.
-    page._one = lambda job, one=page._one: job() if job is end else one(job)  # type: ignore[method-assign]
+    page._run_job = lambda job, one=page._run_job: job() if job is end else one(job)  # type: ignore[method-assign]
     with serve(page) as url:
         thread = threading.Thread(target=run)
         thread.start()
