@@ -35,7 +35,7 @@ from daskclust.scenes._georeference import (
     pixel_grid,
 )
 from daskclust.scenes._metadata import NODATA_ATTRIBUTES, flags, label_dtype
-from daskclust.scenes.areas import places_of_codes
+from daskclust.scenes.areas import indices_of_codes
 from daskclust.scenes.coordinate_systems import known_system
 from daskclust.scenes.formats.geotiff import (
     LABEL_MAP,
@@ -55,8 +55,8 @@ _DIMENSIONS = "_ARRAY_DIMENSIONS"
 class MapWriter:
     """A map to be written by :func:`write_together`.
 
-    The generator `steps` first yields lazy arrays, the requests.  Then their values are sent to it,
-    in order; it returns the map.  With `one_by_one`, few values fit into the memory of the client.
+    The generator `steps` first yields lazy arrays, the requests.  Then it receives their values, in
+    order, and returns the map.  With `one_by_one`, the client receives one value at a time.
     """
 
     steps: Generator[Any, NDArray[Any], Any]
@@ -80,8 +80,8 @@ def write_together(*writers: MapWriter) -> list[Any]:
     Raises
     ------
     FileExistsError, StoreError, ValueError
-        As the methods, and for a writer that has been used.  Maps that are not complete do not get
-        their names.
+        Errors of the methods, and an error for a writer that was used before.  Incomplete maps do
+        not get their names.
 
     Notes
     -----
@@ -121,15 +121,15 @@ def write_together(*writers: MapWriter) -> list[Any]:
                 )
             waiting.append(list(lazy))
         if strips:
-            # One graph, whose results are fetched line by line.
+            # Compute one graph, and fetch its results line by line.
             started = iter(start_on_workers(*chain(*waiting)))
             waiting = [list(islice(started, len(requests))) for requests in waiting]
         while any(waiting):
             requests = []
-            for number, of_writer in enumerate(waiting):
-                count = 1 if strips else len(of_writer)
-                requests += [(number, request) for request in of_writer[:count]]
-                del of_writer[:count]
+            for number, of_map in enumerate(waiting):
+                count = 1 if strips else len(of_map)
+                requests += [(number, request) for request in of_map[:count]]
+                del of_map[:count]
             values = compute("the maps", *(request for _, request in requests))
             for (number, _), value in zip(requests, values, strict=True):
                 try:
@@ -141,7 +141,7 @@ def write_together(*writers: MapWriter) -> list[Any]:
 
 def label_writer(
     image: da.Array,
-    place: Georeference,
+    position: Georeference,
     store: Any,
     *,
     dtype: np.dtype[Any],
@@ -153,33 +153,33 @@ def label_writer(
     attributes: Mapping[str, Any] | None = None,
     check: Callable[[], None] | None = None,
 ) -> MapWriter:
-    """Return the writer of an image of labels, -1 for none, as a Zarr group or a GeoTIFF.
+    """Return the writer of an image of labels (-1: no label) as a Zarr group or a GeoTIFF.
 
-    `dtype` is that of the labels, `largest` the largest label if it is known. `check` is called
-    before the map gets its name, and raises if the map must not be kept.
+    `dtype` is the type of the labels, and `largest` the largest label if it is known. `check` is
+    called before the map gets its name; it raises an error if the map must not be written.
     """
     check_codes([-1 if largest is None else largest, *names, (n_clusters or 0) - 1])
     output = map_at(store, LABEL_MAP, overwrite=overwrite)
-    ends = [1 + code for code in names] + ([] if n_clusters is None else [n_clusters])
-    known = {*names, *range(n_clusters or 0)}
+    limits = [1 + code for code in names] + ([] if n_clusters is None else [n_clusters])
+    codes_so_far = {*names, *range(n_clusters or 0)}
 
     def legend() -> Legend:
-        return Legend.of(sorted(known), dict(names), colors)
+        return Legend.of(sorted(codes_so_far), dict(names), colors)
 
     if isinstance(output, GeoTiff):
-        # One value more than labels, for none.
-        small = np.min_scalar_type(max(ends, default=2**8))
+        # One more value than labels stands for no label.
+        small = np.min_scalar_type(max(limits, default=2**8))
         kind = small if small.itemsize <= 2 else np.dtype(np.int32)
         limit = int(np.iinfo(kind).max) - 1
         nodata = -1 if kind.kind == "i" else limit + 1
 
         def convert(labels: NDArray[Any]) -> NDArray[Any]:
-            known.update(_labels_in(labels, limit, kind))
+            codes_so_far.update(_labels_in(labels, limit, kind))
             return np.where(labels < 0, nodata, labels).astype(kind)
 
         return _geotiff_writer(
             image,
-            place,
+            position,
             output,
             convert,
             dtype=kind,
@@ -188,29 +188,29 @@ def label_writer(
             attributes=attributes,
             check=check,
         )
-    ends += [] if largest is None else [1 + largest]
+    limits += [] if largest is None else [1 + largest]
     return _zarr_writer(
         image,
-        place,
+        position,
         output,
         "labels",
-        dtype=label_dtype(dtype, max(ends, default=None)),
+        dtype=label_dtype(dtype, max(limits, default=None)),
         fill_value=-1,
-        said={"long_name": "cluster"},
+        image_attributes={"long_name": "cluster"},
         attributes=attributes,
         check=check,
         finish=lambda codes: {
             "_FillValue": -1,
-            **flags(sorted(known | codes), dict(names), colors),
+            **flags(sorted(codes_so_far | codes), dict(names), colors),
         },
     )
 
 
 def columns_of(values: Any, names: Sequence[str] | None) -> list[Any]:
-    """Return the columns of numbers of rows, as float64 if they are, else as float32."""
+    """Return the columns of `values`: float64 stays float64, other types become float32."""
     values = seen_alike(values)
     if not isinstance(values, da.Array):
-        # A mask stays: what it hides is NaN in the map, as in masked blocks.
+        # Keep a mask: masked values become NaN in the map.
         values = np.asanyarray(values)
     if values.ndim not in (1, 2) or values.dtype.kind not in "iufb":
         raise ValueError(
@@ -228,7 +228,7 @@ def columns_of(values: Any, names: Sequence[str] | None) -> list[Any]:
 
 def value_writer(
     image: da.Array,
-    place: Georeference,
+    position: Georeference,
     store: Any,
     *,
     names: Sequence[str] | None = None,
@@ -236,12 +236,12 @@ def value_writer(
     attributes: Mapping[str, Any] | None = None,
     check: Callable[[], None] | None = None,
 ) -> MapWriter:
-    """Return the writer of floats (y, x) or (band, y, x), NaN for none, Zarr group or GeoTIFF."""
+    """Return the writer of floats (y, x) or (band, y, x) as a Zarr group or a GeoTIFF."""
     output = map_at(store, VALUE_MAP, overwrite=overwrite)
     if isinstance(output, GeoTiff):
         return _geotiff_writer(
             image,
-            place,
+            position,
             output,
             lambda values: values,
             dtype=image.dtype,
@@ -253,12 +253,12 @@ def value_writer(
         )
     return _zarr_writer(
         image,
-        place,
+        position,
         output,
         "values",
         dtype=image.dtype,
         fill_value=np.nan,
-        said={} if names is None else {"band_names": list(names)},
+        image_attributes={} if names is None else {"band_names": list(names)},
         attributes=attributes,
         check=check,
     )
@@ -266,7 +266,7 @@ def value_writer(
 
 def _geotiff_writer(
     image: da.Array,
-    place: Georeference,
+    position: Georeference,
     output: GeoTiff,
     convert: Callable[[NDArray[Any]], NDArray[Any]],
     **options: Any,
@@ -277,11 +277,11 @@ def _geotiff_writer(
         output.check()
         ends = np.concatenate([[0], np.cumsum(image.chunks[-2])]).tolist()
         rows = [slice(start, stop) for start, stop in pairwise(ends)]
-        windows = [(part, slice(0, image.shape[-1])) for part in rows]
-        grid = _grid_of_tif(place, image.shape[-2:], output)
+        windows = [(rows_of_blocks, slice(0, image.shape[-1])) for rows_of_blocks in rows]
+        grid = _grid_of_tif(position, image.shape[-2:], output)
         with closing(write_cog(output, windows, grid, **options)) as writing:
             next(writing)
-            values = yield [image[..., part, :] for part in rows]
+            values = yield [image[..., rows_of_blocks, :] for rows_of_blocks in rows]
             while True:
                 try:
                     writing.send(convert(values))
@@ -335,7 +335,7 @@ def _zarr_writer(
 
 
 def check_not_within(array: zarr.Array | None, store: Any) -> None:
-    """Refuse to write over the cube itself, whose values are in an array."""
+    """Raise ValueError if a map would overwrite the cube, whose values are in `array`."""
     target, own = local_path(store), None if array is None else local_path(array.store)
     if own is None or target is None:
         same = array is not None and store is array.store
@@ -343,7 +343,7 @@ def check_not_within(array: zarr.Array | None, store: Any) -> None:
         assert array is not None
         same = (own / array.path).resolve().is_relative_to(target.resolve())
     if same:
-        raise ValueError(f"{redact(store)!r} holds the cube itself; write the label map elsewhere.")
+        raise ValueError(f"{redact(store)!r} contains the cube. Write the map to another path.")
 
 
 def _write_block(
@@ -354,8 +354,8 @@ def _write_block(
     out[(0,) * block.ndim] = (
         _labels_in(block, np.iinfo(target.dtype).max, target.dtype) if lists_labels else []
     )
-    place = tuple(slice(*at) for at in block_info[0]["array-location"])
-    target[place] = block.astype(target.dtype)
+    region = tuple(slice(*at) for at in block_info[0]["array-location"])
+    target[region] = block.astype(target.dtype)
     return out
 
 
@@ -369,20 +369,23 @@ def _labels_in(labels: Ints, limit: int, dtype: np.dtype[Any]) -> list[int]:
             f"Labels must be from -1 to {limit} ({dtype}), got {low} to {high}. For more clusters "
             "pass n_clusters= to write_labels."
         )
-    codes, places = places_of_codes(labels)
-    return [int(code) for code in codes[np.bincount(places) > 0] if code >= 0]
+    codes, indices = indices_of_codes(labels)
+    return [int(code) for code in codes[np.bincount(indices) > 0] if code >= 0]
 
 
-def _grid_of_tif(place: Georeference, shape: tuple[int, ...], output: GeoTiff) -> PixelGrid:
+def _grid_of_tif(position: Georeference, shape: tuple[int, ...], output: GeoTiff) -> PixelGrid:
     """Return the grid of a map; warn if its coordinates are not those of a regular grid."""
-    if any(name in place.coordinates for name in place.names) and place.placed.transform is None:
+    if (
+        any(name in position.coordinates for name in position.names)
+        and position.placed.transform is None
+    ):
         warn(
             f"The coordinates of the image do not state a regular grid with pixels of known size, "
-            f"so {redact(output.location)!r} has rows and columns alone. A map in Zarr has the "
+            f"so {redact(output.location)!r} has only rows and columns. A map in Zarr has the "
             "coordinates.",
             DaskclustWarning,
         )
-    return pixel_grid(place, shape)
+    return pixel_grid(position, shape)
 
 
 @contextmanager
@@ -395,13 +398,13 @@ def _new_map(
     chunks: tuple[int, ...],
     dtype: np.dtype[Any],
     fill_value: float,
-    said: Mapping[str, Any],
+    image_attributes: Mapping[str, Any],
     attributes: Mapping[str, Any] | None,
 ) -> Iterator[zarr.Array]:
-    """Create a Zarr group with an empty image, (y, x) or (band, y, x), at a place.
+    """Create a Zarr group with an empty image, (y, x) or (band, y, x), at a position.
 
-    `said` are attributes of the image, `attributes` those of the group. The group appears when all
-    blocks of the image have been written inside the context.
+    `image_attributes` are attributes of the image, and `attributes` of the group. The group appears
+    when all blocks of the image have been written inside the context.
     """
     names, grid = location.names, pixel_grid(location, shape[-2:])
     with new_group(
@@ -412,13 +415,13 @@ def _new_map(
         zarr_format=2,
     ) as group:
         group.attrs.update(finite(location.group_attributes))
-        for key, found in _coordinates_of_map(location, grid).items():
-            _write_coordinate(group, key, found)
+        for key, coordinate in _coordinates_of_map(location, grid).items():
+            _write_coordinate(group, key, coordinate)
         image = _new_array(
             group,
             name,
             names if len(shape) == 2 else ("band", *names),
-            {**said, **location.attributes, **_system(grid.crs)},
+            {**image_attributes, **location.attributes, **_system(grid.crs)},
             shape=shape,
             chunks=chunks,
             dtype=dtype,
@@ -429,22 +432,22 @@ def _new_map(
         check_written(image)
 
 
-def _coordinates_of_map(place: Georeference, grid: PixelGrid) -> dict[str, Coordinate]:
-    """Return the coordinates of a map: those of the image, or centers of the pixels.
+def _coordinates_of_map(position: Georeference, grid: PixelGrid) -> dict[str, Coordinate]:
+    """Return the coordinates of a map: the coordinates of the image, or centers of the pixels.
 
-    GDAL places a map by its coordinates, and those of the image may be in another unit, or number
-    the pixels.
+    GDAL takes the position of a map from its coordinates. Coordinates of the image are replaced if
+    they are in another unit, or number the pixels.
     """
-    out = dict(place.coordinates)
+    out = dict(position.coordinates)
     a, b, left, d, e, top = grid.transform
-    axes = dict(zip(place.names, (Axis(top, e), Axis(left, a)), strict=True))
-    given = [key for key in place.names if key in out]
-    is_right = b == d == 0 and all(agrees(axes[key], out[key].values) for key in given)
-    if place.placed.transform is not None and not is_right:
-        for key in given:
+    axes = dict(zip(position.names, (Axis(top, e), Axis(left, a)), strict=True))
+    stated = [key for key in position.names if key in out]
+    is_right = b == d == 0 and all(agrees(axes[key], out[key].values) for key in stated)
+    if position.placed.transform is not None and not is_right:
+        for key in stated:
             del out[key]
-        given = []
-    if not given and grid.transform != IDENTITY and b == d == 0:
+        stated = []
+    if not stated and grid.transform != IDENTITY and b == d == 0:
         for (key, axis), size in zip(axes.items(), grid.shape, strict=True):
             out[key] = Coordinate((key,), axis.edge + (np.arange(size) + 0.5) * axis.step)
     return out
@@ -457,26 +460,26 @@ def _new_array(
     attributes: Mapping[str, Any],
     **options: Any,
 ) -> zarr.Array:
-    """Create an array that names its dimensions as its version of Zarr does."""
+    """Create an array with names of its dimensions in the form of its version of Zarr."""
     if group.metadata.zarr_format == 2:
         attributes = {_DIMENSIONS: list(dims), **attributes}
         options["compressors"] = Zlib(level=_LEVEL)
     else:  # stores such as Icechunk have version 3 only
         options |= {"dimension_names": dims, "compressors": GzipCodec(level=_LEVEL)}
-    # A missing chunk is then a block that was not written.
+    # Write empty chunks, so that a missing chunk shows that a block was not written.
     config: Any = {"write_empty_chunks": True}
     return group.create_array(name, config=config, attributes=finite(attributes), **options)
 
 
-def _write_coordinate(group: zarr.Group, name: str, found: Coordinate) -> None:
-    values = found.values
+def _write_coordinate(group: zarr.Group, name: str, coordinate: Coordinate) -> None:
+    values = coordinate.values
     numeric = values.dtype.kind in "iuf"
-    # A coordinate has no "no data": a position of 0 is one.
-    said = {k: v for k, v in found.attributes.items() if k not in NODATA_ATTRIBUTES}
+    # Coordinates have no nodata value: 0 is a position.
+    said = {k: v for k, v in coordinate.attributes.items() if k not in NODATA_ATTRIBUTES}
     copy = _new_array(
         group,
         name,
-        found.dims,
+        coordinate.dims,
         said,
         shape=values.shape,
         chunks=values.shape,
@@ -487,15 +490,15 @@ def _write_coordinate(group: zarr.Group, name: str, found: Coordinate) -> None:
 
 
 def _system(crs: str | None) -> dict[str, Any]:
-    """Return the coordinate system as GDAL writes it: the same in several ways."""
+    """Return the attribute by which GDAL states a coordinate system, in several forms."""
     if crs is None:
         return {}
-    known = known_system(crs)
-    if known is None:
+    system = known_system(crs)
+    if system is None:
         is_wkt = "[" in crs and "{" not in crs and find_spec("pyproj") is None
         return {"_CRS": {"wkt": crs}} if is_wkt else {}
-    said: dict[str, Any] = {"wkt": known.to_wkt(), "projjson": json.loads(known.to_json())}
-    code = known.to_epsg()
+    texts: dict[str, Any] = {"wkt": system.to_wkt(), "projjson": json.loads(system.to_json())}
+    code = system.to_epsg()
     if code is not None:
-        said["url"] = f"http://www.opengis.net/def/crs/EPSG/0/{code}"
-    return {"_CRS": said}
+        texts["url"] = f"http://www.opengis.net/def/crs/EPSG/0/{code}"
+    return {"_CRS": texts}

@@ -27,9 +27,9 @@ from daskclust.scenes.formats.format_detection import needs_extra
 
 #: Maximum ratio of the range of codes to their number for counting instead of sorting.
 _FEW = 4
-#: Scales of a projection that differ by more from 1 are accounted for.
+#: Maximum distortion of a projection, as a fraction, that is ignored.
 _DISTORTION = 0.01
-#: Points per block and axis at which the scale of a projection is computed.
+#: Number of points per block and axis at which the distortion of a projection is computed.
 _NODES = 33
 
 
@@ -64,7 +64,7 @@ class AreaTable(Sequence[ClassArea]):
     unclassified : int
         Pixels without a class.
     method : str
-        Text that says how the areas were computed.
+        Description of the computation of the areas.
     """
 
     def __init__(self, classes: Sequence[ClassArea], *, unclassified: int, method: str) -> None:
@@ -76,25 +76,25 @@ class AreaTable(Sequence[ClassArea]):
         return len(self._classes)
 
     @overload
-    def __getitem__(self, at: int) -> ClassArea: ...
+    def __getitem__(self, index: int) -> ClassArea: ...
     @overload
-    def __getitem__(self, at: slice) -> Sequence[ClassArea]: ...
-    def __getitem__(self, at: int | slice) -> ClassArea | Sequence[ClassArea]:
-        return self._classes[at]
+    def __getitem__(self, index: slice) -> Sequence[ClassArea]: ...
+    def __getitem__(self, index: int | slice) -> ClassArea | Sequence[ClassArea]:
+        return self._classes[index]
 
     def __repr__(self) -> str:
         rows = [("code", "name", "pixels", "share", "km2")]
-        for found in self:
-            area, share = found.square_kilometers, f"{100 * found.share:.2f} %"
+        for row_area in self:
+            area, share = row_area.square_kilometers, f"{100 * row_area.share:.2f} %"
             shown = "-" if area is None else f"{area:.6g}"
-            rows.append((str(found.code), found.name, str(found.pixels), share, shown))
+            rows.append((str(row_area.code), row_area.name, str(row_area.pixels), share, shown))
         widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
         line = "  ".join(f"{{:{'><>>>'[i]}{width}}}" for i, width in enumerate(widths))
         lines = [line.format(*row).rstrip() for row in rows]
         return "\n".join([*lines, f"({self.method}; {self.unclassified} pixels without a class)"])
 
     def records(self) -> list[dict[str, Any]]:
-        """Return one dict a class: ``code, name, color, pixels, share``, and both areas.
+        """Return one dict per class: ``code, name, color, pixels, share``, and both areas.
 
         Examples
         --------
@@ -102,7 +102,7 @@ class AreaTable(Sequence[ClassArea]):
         >>> area_table(np.array([[0, 1], [1, -1]])).records()[1]["pixels"]
         2
         """
-        return [{**asdict(found), "square_kilometers": found.square_kilometers} for found in self]
+        return [{**asdict(row), "square_kilometers": row.square_kilometers} for row in self]
 
     def to_frame(self) -> Any:
         """Return a ``pandas.DataFrame`` of :meth:`records`, indexed by code.
@@ -283,7 +283,7 @@ def _crs(text: str) -> Any:
 
 
 def _on_ground(grid: PixelGrid, rows: Floats, cols: Floats) -> Floats:
-    """Square meters on the ellipsoid of pixels around points, by the steps to their borders."""
+    """Return the areas of pixels on the ellipsoid in square meters, from steps to their borders."""
     assert grid.crs is not None
     turn, crs = to_degrees(grid.crs).transform, _crs(grid.crs)
 
@@ -301,7 +301,7 @@ def _on_ground(grid: PixelGrid, rows: Floats, cols: Floats) -> Floats:
 
 
 def _by_angle(crs: Any, latitude: Floats) -> Floats:
-    """Square meters of a square radian of longitude and latitude: both radii of curvature."""
+    """Return the square meters of a square radian: the product of both radii of curvature."""
     flat = 1 / crs.ellipsoid.inverse_flattening if crs.ellipsoid.inverse_flattening else 0.0
     e2 = flat * (2 - flat)
     inside = 1 - e2 * np.sin(latitude) ** 2
@@ -311,19 +311,19 @@ def _by_angle(crs: Any, latitude: Floats) -> Floats:
 
 
 def _pixel_areas(grid: PixelGrid, rows: slice, cols: slice) -> Floats:
-    """Square meters of the pixels of a block, of a shape that broadcasts to it."""
+    """Return square meters of the pixels of a block, in a shape that broadcasts to the block."""
     assert grid.crs is not None
     y = np.arange(rows.start, rows.stop) + 0.5
     x = np.arange(cols.start, cols.stop) + 0.5
     if not _crs(grid.crs).is_geographic:
         return _interpolated(grid, y, x)
     _, _, _, turned, _, _ = grid.transform
-    # Without a turn all pixels of a line have one latitude.
+    # Without a rotation, all pixels of a line have the same latitude.
     return _on_ground(grid, y[:, None], x[None, :] if turned else x[None, :1])
 
 
 def _interpolated(grid: PixelGrid, y: Floats, x: Floats) -> Floats:
-    """Areas of all pixels of a block, from a few nodes."""
+    """Return the areas of all pixels of a block, interpolated between a few nodes."""
     rows = np.linspace(y[0], y[-1], min(_NODES, len(y)))
     cols = np.linspace(x[0], x[-1], min(_NODES, len(x)))
     nodes = _on_ground(grid, rows[:, None], cols[None, :])
@@ -331,10 +331,10 @@ def _interpolated(grid: PixelGrid, y: Floats, x: Floats) -> Floats:
     return np.stack([np.interp(x, cols, line) for line in down])
 
 
-def places_of_codes(values: Array) -> tuple[Ints, Ints]:
-    """Return codes, ascending, among which all values are, and the place of each value.
+def indices_of_codes(values: Array) -> tuple[Ints, Ints]:
+    """Return ascending codes that include all values, and the index of each value.
 
-    >>> places_of_codes(np.array([[3, 5], [3, 3]]))
+    >>> indices_of_codes(np.array([[3, 5], [3, 3]]))
     (array([3, 4, 5]), array([0, 2, 0, 0]))
     """
     flat = values.ravel()
@@ -347,13 +347,13 @@ def places_of_codes(values: Array) -> tuple[Ints, Ints]:
 def _block_areas(block: Array, *, rule: _Rule, block_info: Any = None) -> NDArray[np.object_]:
     """Return codes of one block, pixel counts, and areas if these depend on the position."""
     out = np.empty((1, 1), dtype=object)
-    codes, places = places_of_codes(block)
-    counts = np.bincount(places, minlength=len(codes))
+    codes, indices = indices_of_codes(block)
+    counts = np.bincount(indices, minlength=len(codes))
     covered: Any = np.zeros(len(codes))
     if rule.grid is not None:
-        rows, cols = (slice(*at) for at in block_info[0]["array-location"])
+        rows, cols = (slice(*bounds) for bounds in block_info[0]["array-location"])
         weights = np.broadcast_to(_pixel_areas(rule.grid, rows, cols), block.shape)
-        covered = np.bincount(places, weights.ravel(), minlength=len(codes))
-    there = counts > 0
-    out[0, 0] = codes[there], counts[there], covered[there]
+        covered = np.bincount(indices, weights.ravel(), minlength=len(codes))
+    occurs = counts > 0
+    out[0, 0] = codes[occurs], counts[occurs], covered[occurs]
     return out

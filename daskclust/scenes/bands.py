@@ -1,4 +1,4 @@
-"""Wavelengths of bands, and which bands are used: by number or wavelength, as files say."""
+"""Wavelengths of bands, and selection of bands by number, wavelength or metadata."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _IN_NM = {
     **dict.fromkeys(("cm", "centimeter", "centimeters", "centimetre", "centimetres"), 1e7),
     **dict.fromkeys(("angstrom", "angstroms", "\N{LATIN CAPITAL LETTER A WITH RING ABOVE}"), 0.1),
 }
-#: Light in a vacuum, and what is divided by a frequency or a wavenumber.
+#: Speed of light in m/s, and numerators by which frequencies and wavenumbers become nm.
 _LIGHT = 299_792_458.0
 _OVER_NM = {
     **dict.fromkeys(("wavenumber", "wavenumbers", "cm-1", "1/cm", "cm^-1"), 1e7),
@@ -43,14 +43,14 @@ _OVER_NM = {
     "mhz": _LIGHT * 1e3,
     "hz": _LIGHT * 1e9,
 }
-#: Texts that mean no unit.
+#: Units that mean that no unit is stated.
 _UNSTATED = ("", "none", "unknown", "n/a", "undefined", "1")
-#: Band centers below this are micrometers, where no unit is stated: no sensor is that far in the
-#: ultraviolet.
+#: Band centers without a unit below this number are micrometers, because no sensor has such short
+#: wavelengths in nm.
 _FEWEST_NM = 100.0
 
 
-#: A number with its unit in a description; meters would be those of the pixels.
+#: A number with its unit in a description, without meters, which are sizes of pixels.
 _STATED = re.compile(
     rf"(?<![\w.])(\d+(?:\.\d+)?)\s*({'|'.join(sorted((*_MICROMETERS, *_NM), key=len)[::-1])})\b",
     re.IGNORECASE,
@@ -58,21 +58,21 @@ _STATED = re.compile(
 
 
 def in_descriptions(texts: Sequence[str | None]) -> Floats | None:
-    """Band centers in nm out of descriptions of bands; None unless each states one.
+    """Return band centers in nm from descriptions of bands; None unless each states one center.
 
     >>> in_descriptions(["418.24 nm", "Band 2 (0.49 um)"]).tolist()
     [418.24, 490.0]
     >>> in_descriptions(["blue", "490 nm"]) is None, in_descriptions(["400 nm to 500 nm"]) is None
     (True, True)
     """
-    found = []
+    centers = []
     for text in texts:
         stated = _STATED.findall(text or "")
         if len(stated) != 1:
             return None
         number, unit = stated[0]
-        found.append(float(number) * _IN_NM[unit.lower()])
-    return np.array(found) if found and min(found) > 0 else None
+        centers.append(float(number) * _IN_NM[unit.lower()])
+    return np.array(centers) if centers and min(centers) > 0 else None
 
 
 def numbers(value: Any) -> Floats | None:
@@ -84,16 +84,16 @@ def numbers(value: Any) -> Floats | None:
     if isinstance(value, str):
         value = value.strip().strip("{}[]()").split(",")
     try:
-        found = np.asarray(value, dtype=np.float64)
+        values = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError):
         return None
-    return found if found.ndim == 1 else None
+    return values if values.ndim == 1 else None
 
 
 def in_nm(values: Any, unit: Any, n_bands: int) -> Floats | None:
-    """Return band centers in nm; None unless `values` are one positive number a band.
+    """Return band centers in nm; None unless `values` are one positive number per band.
 
-    Without `unit`: nm, or micrometers if the numbers are too small for nm.
+    Without `unit`, numbers are nm, or micrometers if they are too small for nm.
 
     >>> in_nm("{0.5,0.6}", "Micrometers", 2).tolist()
     [500.0, 600.0]
@@ -104,39 +104,39 @@ def in_nm(values: Any, unit: Any, n_bands: int) -> Floats | None:
     >>> in_nm([4000, 10_000], "Wavenumber", 2).tolist()
     [2500.0, 1000.0]
     """
-    found = numbers(values)
-    if found is None or found.shape != (n_bands,) or not (found > 0).all():
+    centers = numbers(values)
+    if centers is None or centers.shape != (n_bands,) or not (centers > 0).all():
         return None
-    said = "" if unit is None else str(unit).strip().lower()
-    if said in _OVER_NM:
-        # Frequencies and wavenumbers: the larger, the shorter the wave.
-        return np.round(_OVER_NM[said] / found, 6)
-    if said in _UNSTATED:
-        factor = 1e3 if found.max() < _FEWEST_NM else 1.0
-    elif said in _IN_NM:
-        factor = _IN_NM[said]
+    unit_name = "" if unit is None else str(unit).strip().lower()
+    if unit_name in _OVER_NM:
+        # Frequencies and wavenumbers are inversely proportional to wavelengths.
+        return np.round(_OVER_NM[unit_name] / centers, 6)
+    if unit_name in _UNSTATED:
+        factor = 1e3 if centers.max() < _FEWEST_NM else 1.0
+    elif unit_name in _IN_NM:
+        factor = _IN_NM[unit_name]
     else:
         return None
-    # To the precision of the file: 0.4 um is 400 nm, not 400.00000000000006.
-    return np.round(found * factor, 6)
+    # Round, so that 0.4 um is 400 nm and not 400.00000000000006.
+    return np.round(centers * factor, 6)
 
 
 def truth_values(value: Any, n_bands: int) -> Bools | None:
-    """One truth value a band, or None.
+    """Return one boolean per band, or None if `value` does not contain them.
 
     >>> truth_values("{1, 0, 1}", 3).tolist()
     [True, False, True]
     """
-    found = numbers(value)
-    if found is None or found.shape != (n_bands,) or not np.isin(found, (0, 1)).all():
+    flags = numbers(value)
+    if flags is None or flags.shape != (n_bands,) or not np.isin(flags, (0, 1)).all():
         return None
-    return found.astype(bool)
+    return flags.astype(bool)
 
 
 _WAVE = r"(\d+(?:\.\d*)?)\s*(nm|um)?"
 _WAVES = re.compile(rf"{_WAVE}\s*-\s*{_WAVE}|{_WAVE}", re.IGNORECASE)
-#: Upper bound for the number of a band, so that a mistyped number is an error.
-_MOST_BANDS = 1_000_000
+#: Upper bound of band numbers, so that a mistyped number is an error.
+_MAX_BANDS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ def parse_bands(text: str) -> tuple[BandRange, ...]:
     >>> parse_bands("0.4um-450nm")
     (BandRange(first=400.0, last=450.0, by_wavelength=True),)
     """
-    return tuple(_range(part.strip()) for part in text.split(","))
+    return tuple(_range(item.strip()) for item in text.split(","))
 
 
 def as_ranges(numbers: ArrayLike) -> str:
@@ -166,33 +166,33 @@ def as_ranges(numbers: ArrayLike) -> str:
     '1-3,7'
     """
     values = np.asarray(numbers)
-    parts = np.split(values, np.flatnonzero(np.diff(values) != 1) + 1)
-    return ",".join(f"{p[0]}-{p[-1]}" if len(p) > 1 else f"{p[0]}" for p in parts)
+    runs = np.split(values, np.flatnonzero(np.diff(values) != 1) + 1)
+    return ",".join(f"{p[0]}-{p[-1]}" if len(p) > 1 else f"{p[0]}" for p in runs)
 
 
-def _range(part: str) -> BandRange:
-    found = _WAVES.fullmatch(part)
-    if found is None:
+def _range(text: str) -> BandRange:
+    match = _WAVES.fullmatch(text)
+    if match is None:
         raise ValueError(
-            f"{part!r} must be a band or a range of bands, as in 3, 3-7 or 400nm-450nm"
+            f"{text!r} must be a band or a range of bands, as in 3, 3-7 or 400nm-450nm"
         )
-    first, unit, last, last_unit, only, only_unit = found.groups()
+    first, unit, last, last_unit, only, only_unit = match.groups()
     if only is not None:
         first, unit, last, last_unit = only, only_unit, only, only_unit
     unit, last_unit = unit or last_unit, last_unit or unit
     if unit is None:
-        if "." in part:
+        if "." in text:
             raise ValueError(
-                f"{part!r} must be a band or a range of bands; wavelengths need a unit"
+                f"{text!r} must be a band or a range of bands; wavelengths need a unit"
             )
         low: float = int(first)
         high: float = int(last)
-        if high >= _MOST_BANDS:
-            raise ValueError(f"a band number must be below {_MOST_BANDS}, got {part!r}")
+        if high >= _MAX_BANDS:
+            raise ValueError(f"a band number must be below {_MAX_BANDS}, got {text!r}")
     else:
         low, high = _nm(first, unit), _nm(last, last_unit)
     if high < low:
-        raise ValueError(f"a range of bands must begin with its lower end, as in 3-7, got {part!r}")
+        raise ValueError(f"a range of bands must begin with its lower end, as in 3-7, got {text!r}")
     return BandRange(low, high, unit is not None)
 
 
@@ -208,8 +208,8 @@ def kept_bands(
 ) -> NDArray[np.intp] | None:
     """Return the numbers of the bands that are not bad; None for all.
 
-    `bad_bands` is ``"auto"`` (as the attributes say), a list as :func:`parse_bands` reads it, truth
-    values or numbers; `wavelengths` are in nm.
+    `bad_bands` is ``"auto"`` (use the attributes), text for :func:`parse_bands`, booleans or
+    numbers. `wavelengths` are in nm.
     """
     keep = np.ones(n_bands, dtype=bool)
     if bad_bands is None:
@@ -217,9 +217,9 @@ def kept_bands(
     if isinstance(bad_bands, str) and bad_bands == "auto":
         for name, good in ((BAD_BANDS, False), ("bbl", True)):
             # ENVI's `bbl` is 1 where a band is good.
-            found = truth_values(attributes[name], n_bands) if name in attributes else None
-            if found is not None:
-                keep = found == good
+            flags = truth_values(attributes[name], n_bands) if name in attributes else None
+            if flags is not None:
+                keep = flags == good
                 break
         if not keep.any():
             raise ValueError(
@@ -257,17 +257,17 @@ def kept_bands(
 
 def chosen_bands(bands: ArrayLike, n_bands: int) -> NDArray[np.intp] | None:
     """Return the requested bands in ascending order; None for all bands."""
-    found = np.asarray(without_mask(bands, "bands"))
+    numbers = np.asarray(without_mask(bands, "bands"))
     if (
-        found.ndim != 1
-        or found.dtype.kind not in "iu"
-        or not len(found)
-        or (np.diff(found.astype(np.int64), prepend=-1, append=n_bands) <= 0).any()
+        numbers.ndim != 1
+        or numbers.dtype.kind not in "iu"
+        or not len(numbers)
+        or (np.diff(numbers.astype(np.int64), prepend=-1, append=n_bands) <= 0).any()
     ):
         raise ValueError(
             f"bands must be ascending band numbers from 0 to {n_bands - 1}, got {bands!r}."
         )
-    return None if len(found) == n_bands else found.astype(np.intp)
+    return None if len(numbers) == n_bands else numbers.astype(np.intp)
 
 
 def _members(item: BandRange, n_bands: int, wavelengths: Floats | None) -> NDArray[np.intp]:
@@ -283,13 +283,13 @@ def _members(item: BandRange, n_bands: int, wavelengths: Floats | None) -> NDArr
             f"bad_bands names the wavelengths {shown}, but the cube states none; use the numbers "
             "of the bands."
         )
-    found = np.flatnonzero((wavelengths >= item.first) & (wavelengths <= item.last))
-    if not len(found):
+    numbers = np.flatnonzero((wavelengths >= item.first) & (wavelengths <= item.last))
+    if not len(numbers):
         raise ValueError(
             f"bad_bands names the wavelengths {shown}, where the cube has no band; it has "
             f"{wavelengths.min():g} to {wavelengths.max():g} nm."
         )
-    return found
+    return numbers
 
 
 def name_of_samples(attributes: Mapping[str, Any], kind: str) -> str:
@@ -308,5 +308,5 @@ def name_of_samples(attributes: Mapping[str, Any], kind: str) -> str:
     keys = ("long_name", "standard_name")
     name = next((attributes[key] for key in keys if key in attributes), "value")
     unit, shown = attributes.get("units"), str(name).replace("_", " ")
-    is_told = isinstance(unit, str) and unit.strip() not in ("", "1")
-    return f"{shown} ({unit})" if is_told else shown
+    has_unit = isinstance(unit, str) and unit.strip() not in ("", "1")
+    return f"{shown} ({unit})" if has_unit else shown

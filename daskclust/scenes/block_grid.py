@@ -43,7 +43,7 @@ class BlockGrid:
     @property
     def chunks(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         rows, cols = (
-            tuple(min(step, size - at) for at in range(0, size, step))
+            tuple(min(step, size - start) for start in range(0, size, step))
             for size, step in zip(self.shape, self.block, strict=True)
         )
         return rows, cols
@@ -58,13 +58,13 @@ class BlockGrid:
         return (rows.stop - rows.start) * (cols.stop - cols.start)
 
     def region(self, number: int) -> tuple[slice, slice]:
-        places = zip(divmod(number, self.numblocks[1]), self.block, self.shape, strict=True)
-        rows, cols = (slice(i * n, min((i + 1) * n, size)) for i, n, size in places)
+        axes = zip(divmod(number, self.numblocks[1]), self.block, self.shape, strict=True)
+        rows, cols = (slice(i * n, min((i + 1) * n, size)) for i, n, size in axes)
         return rows, cols
 
 
 def _strips(grid: BlockGrid) -> Iterator[tuple[int, int]]:
-    """Blocks of each row of blocks: first and one past the last."""
+    """Return the first block, and the block after the last, of each row of blocks."""
     return pairwise(range(0, grid.count + 1, grid.numblocks[1]))
 
 
@@ -74,7 +74,7 @@ def _as_rows(chunks: list[NDArray[Any]]) -> NDArray[Any]:
 
 
 def flatten(image: NDArray[Any] | da.Array, grid: BlockGrid) -> da.Array:
-    """Turn an image, or a cube (y, x, band), into rows of pixels; one chunk a block."""
+    """Return an image, or a cube (y, x, band), as rows of pixels, one chunk per block."""
     if isinstance(image, np.ndarray):
         shape = -1, *image.shape[2:]
         parts = [image[grid.region(number)].reshape(shape) for number in range(grid.count)]
@@ -92,7 +92,7 @@ def flatten(image: NDArray[Any] | da.Array, grid: BlockGrid) -> da.Array:
                 cut[start:stop],
                 "yxb"[: cut.ndim],
                 adjust_chunks={"x": grid.pixels[first:last]},
-                # There is one chunk down: put together, it would be copied.
+                # There is one chunk along y; concatenating the list would copy it.
                 concatenate=False,
                 dtype=cut.dtype,
                 meta=cut._meta.reshape((0,) * (cut.ndim - 1)),
@@ -101,19 +101,19 @@ def flatten(image: NDArray[Any] | da.Array, grid: BlockGrid) -> da.Array:
     return da.concatenate(rows)
 
 
-def merged_in_tree(parts: da.Array, merge: Any, most: int, **options: Any) -> da.Array:
-    """Merge lines in order into one line; a task merges at most `most` lines."""
+def merged_in_tree(lines: da.Array, merge: Any, per_task: int, **options: Any) -> da.Array:
+    """Merge lines in order into one line; a task merges at most `per_task` lines."""
     while True:
-        parts = parts.rechunk({0: most})
-        parts = parts.map_blocks(
+        lines = lines.rechunk({0: per_task})
+        lines = lines.map_blocks(
             merge,
-            chunks=((1,) * parts.numblocks[0], *parts.chunks[1:]),
-            dtype=parts.dtype,
-            meta=parts._meta,
+            chunks=((1,) * lines.numblocks[0], *lines.chunks[1:]),
+            dtype=lines.dtype,
+            meta=lines._meta,
             **options,
         )
-        if parts.numblocks[0] == 1:
-            return parts
+        if lines.numblocks[0] == 1:
+            return lines
 
 
 def _fold(pixels: NDArray[Any], *, height: int) -> NDArray[Any]:
@@ -123,8 +123,8 @@ def _fold(pixels: NDArray[Any], *, height: int) -> NDArray[Any]:
 def unflatten(flat: da.Array, grid: BlockGrid) -> da.Array:
     """Undo :func:`flatten`.
 
-    `flat` holds all pixels of each block, masked or not: slicing a Dask array
-    drops chunks of length zero, which blocks of valid pixels may have.
+    `flat` contains all pixels of each block, also masked ones, because slicing a Dask array drops
+    empty chunks, which valid pixels may have.
     """
     ends = [0, *accumulate(grid.pixels)]
     strips = []

@@ -17,17 +17,17 @@ _RADIANS = {"rad", "radian", "radians"}
 
 
 def system_name(system: Any) -> str:
-    """Name and EPSG code of a coordinate system, from anything that pyproj reads."""
-    found = known_system(system)
-    if found is None:
+    """Return name and EPSG code of a coordinate system, given in any form that pyproj reads."""
+    known = known_system(system)
+    if known is None:
         text = json.dumps(system) if isinstance(system, Mapping) else str(system)
         return f"{'unknown: ' if find_spec('pyproj') else ''}{text[:60]}"
-    code = found.to_epsg()
-    return str(found.name) if code is None else f"{found.name} (EPSG:{code})"
+    code = known.to_epsg()
+    return str(known.name) if code is None else f"{known.name} (EPSG:{code})"
 
 
 def known_system(system: Any) -> Any:
-    """Return pyproj's coordinate system; None where pyproj is missing or does not know it."""
+    """Return pyproj's coordinate system; None if pyproj is missing or does not know it."""
     try:
         from pyproj import CRS
         from pyproj.exceptions import CRSError
@@ -40,7 +40,7 @@ def known_system(system: Any) -> Any:
 
 
 def are_same(one: Any, other: Any) -> bool | None:
-    """Compare coordinate systems but for the order of their axes; None if one is not known.
+    """Compare coordinate systems, ignoring the order of axes; None if one of both is unknown.
 
     >>> are_same("EPSG:4326", "OGC:CRS84"), are_same("EPSG:4326", "EPSG:32632")
     (True, False)
@@ -64,7 +64,7 @@ def transformer(source: str, target: str) -> Any:
 
 
 def move(x: Any, y: Any, source: str, target: str) -> tuple[Any, Any]:
-    """Bring positions to another system; those that it does not have there become infinite."""
+    """Transform positions to another system; positions outside its domain become infinite."""
     to_target = transformer(source, target)
     return (x, y) if to_target is None else to_target.transform(x, y)
 
@@ -81,8 +81,8 @@ def to_degrees(system: str) -> Any:
 
 def is_geographic(system: str) -> bool:
     """Return True if positions are angles of longitude and latitude."""
-    found = known_system(system)
-    return found is not None and bool(found.is_geographic)
+    known = known_system(system)
+    return known is not None and bool(known.is_geographic)
 
 
 def is_in_degrees(system: str) -> bool:
@@ -91,9 +91,9 @@ def is_in_degrees(system: str) -> bool:
 
 
 def unit_factor(unit: str, text: str | None) -> float | None:
-    """Return the factor from a unit to that of a coordinate system; None if they do not match.
+    """Return the factor from a unit to the unit of a coordinate system; None if impossible.
 
-    1 if either of them is not known.
+    The factor is 1 if one of both is unknown.
 
     >>> unit_factor("km", "EPSG:32633"), unit_factor("degrees_east", "EPSG:32633")
     (1000.0, None)
@@ -106,11 +106,11 @@ def unit_factor(unit: str, text: str | None) -> float | None:
     if system is None or not system.axis_info:
         return 1.0
     # Meters or radians.
-    own = system.axis_info[0].unit_conversion_factor
+    to_si = system.axis_info[0].unit_conversion_factor
     if system.is_geographic:
-        return 1.0 if in_degrees else 1.0 / own if unit in _RADIANS else None
+        return 1.0 if in_degrees else 1.0 / to_si if unit in _RADIANS else None
     if unit in _METERS:
-        return _METERS[unit] / own
-    # Geostationary satellites: angles of view.
+        return _METERS[unit] / to_si
+    # Geostationary satellites have angles of view as coordinates.
     height = system.to_cf().get("perspective_point_height") if unit in _RADIANS else None
-    return None if height is None else float(height) / own
+    return None if height is None else float(height) / to_si

@@ -1,4 +1,4 @@
-"""Label maps of another grid, brought to that of a cube: each pixel takes the nearest label."""
+"""Label maps resampled to the grid of a cube (nearest pixel), and joined label maps."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from daskclust.scenes.coordinate_systems import move
 from daskclust.scenes.formats.format_detection import needs_extra
 from daskclust.scenes.formats.vector import no_codes
 
-#: Integer value of places outside the map.
+#: Integer value of pixels outside the map.
 _OUTSIDE = -1
-#: Places along each side of a block by which its window in the map is found.
-_LOOKED_AT = 17
+#: Number of points along each side of a block from which its window in the map is computed.
+_WINDOW_POINTS = 17
 
 
-#: Value of pixels without a label in an image of floats, which no class has.
+#: Code of pixels without a label in an image of floats; no class has this code.
 _MISSING = int(np.iinfo(np.int64).min)
 
 
 def with_codes(name: str, image: Image) -> Image:
-    """Return an image of labels as integers where they are floats; NaN means no label.
+    """Return an image of labels with floats as integers; NaN means no label.
 
-    Lazy, so that other values than whole numbers are an error when they are computed.
+    Lazy; values that are not integers raise an error when they are computed.
 
     >>> image = with_codes("label_map", Image(np.array([[2.0, np.nan]])))
     >>> image.values.tolist() == [[2, image.nodata[0]]]
@@ -53,14 +53,14 @@ def with_codes(name: str, image: Image) -> Image:
 
 def _whole(values: Array, name: str, none: Floats) -> Ints:
     missing = np.isnan(values) | np.isin(values, none)
-    found = np.where(missing, 0, values)
-    wrong = (found != np.floor(found)) | (np.abs(found) >= 2.0**63)
+    codes = np.where(missing, 0, values)
+    wrong = (codes != np.floor(codes)) | (np.abs(codes) >= 2.0**63)
     if wrong.any():
         raise ValueError(
             f"{name} must contain whole numbers, and NaN where no class is known, got dtype "
-            f"{values.dtype} with {found[wrong][0]}. Convert it to codes, or pass a map of labels."
+            f"{values.dtype} with {codes[wrong][0]}. Convert it to codes, or pass a map of labels."
         )
-    return np.where(missing, _MISSING, found.astype(np.int64))
+    return np.where(missing, _MISSING, codes.astype(np.int64))
 
 
 def resampled(
@@ -73,28 +73,28 @@ def resampled(
 ) -> Image:
     """Resample an image of codes to another grid: each pixel gets the value at its center.
 
-    Pixels that the image does not reach are -1 (False). `chunks` are the blocks of the result.
-    Messages call the other grid `to`.
+    Pixels outside the image are -1 (False). `chunks` are the blocks of the result. `to` names the
+    other grid in messages.
 
-    Lazy.  A block reads the part of the map below it.  The client transforms some hundred
-    points a block.
+    Lazy.  A block reads only its window of the map.  The client transforms some hundred points per
+    block.
     """
     values = image.values if isinstance(image.values, da.Array) else da.from_array(image.values)
     if values.dtype.kind not in "iub":
         raise no_codes(name, values.dtype)
     own = pixel_grid(image.position, values.shape)
-    for which, one in ((name, own), (to, grid)):
-        if one.crs is None or one.transform == IDENTITY:
+    for which_image, pixel_grid_of in ((name, own), (to, grid)):
+        if pixel_grid_of.crs is None or pixel_grid_of.transform == IDENTITY:
             raise ValueError(
-                f"{which} must have a coordinate system and positions to resample {name} to the "
-                f"grid of {to}, but one of them is missing. Assign both, for example with "
+                f"{which_image} must have a coordinate system and positions to resample {name} to "
+                f"the grid of {to}, but one of them is missing. Assign both, for example with "
                 "rioxarray's write_crs and write_transform."
             )
     fill = False if values.dtype.kind == "b" else _OUTSIDE
     dtype = np.dtype(bool if values.dtype.kind == "b" else np.int64)
     rows = np.concatenate([[0], np.cumsum(chunks[0])]).tolist()
     columns = np.concatenate([[0], np.cumsum(chunks[1])]).tolist()
-    found, reached = [], False
+    strips, reached = [], False
     for top, bottom in pairwise(rows):
         strip = []
         for left, right in pairwise(columns):
@@ -118,14 +118,14 @@ def resampled(
                     meta=np.empty((0, 0), dtype),
                 )
             )
-        found.append(strip)
+        strips.append(strip)
     if not reached:
         raise ValueError(
             f"{name} and {to} have no pixel in common: {name} spans {_bounds(own)} in "
             f"{own.crs_name}, {to} {_bounds(grid)} in {grid.crs_name}."
         )
     nodata = tuple({*image.nodata, *(() if fill is False else (_OUTSIDE,))})
-    return replace(image, values=da.block(found), nodata=nodata, position=NOWHERE)
+    return replace(image, values=da.block(strips), nodata=nodata, position=NOWHERE)
 
 
 def _pick(
@@ -148,8 +148,8 @@ def _pick(
     reach = (rows >= 0) & (rows < part.shape[0]) & (columns >= 0) & (columns < part.shape[1])
     if not reach.all():
         raise ValueError(
-            "The coordinate systems of the map and the cube bend too much against each other "
-            "inside a block; reproject the map first, for example with gdalwarp."
+            "The map must be reprojected first, for example with gdalwarp: its coordinate system "
+            "is too distorted relative to the cube inside a block."
         )
     out = np.full(inside.shape, fill, dtype=bool if part.dtype.kind == "b" else np.int64)
     out[inside] = part[rows, columns]
@@ -176,18 +176,20 @@ def _window(
     """Return rows and columns of the map that a block needs, with a margin; None outside."""
     top, bottom, left, right = block
     y, x = np.meshgrid(
-        np.linspace(top, bottom, _LOOKED_AT), np.linspace(left, right, _LOOKED_AT), indexing="ij"
+        np.linspace(top, bottom, _WINDOW_POINTS),
+        np.linspace(left, right, _WINDOW_POINTS),
+        indexing="ij",
     )
     rows, columns = _places(y.ravel(), x.ravel(), grid, own)
-    found: list[int] = []
+    window: list[int] = []
     for places, size in ((rows, own.shape[0]), (columns, own.shape[1])):
         low, high = int(places.min()), int(places.max())
-        more = 2 + (high - low) // 50
-        low, high = max(0, low - more), min(size, high + more + 1)
+        margin = 2 + (high - low) // 50
+        low, high = max(0, low - margin), min(size, high + margin + 1)
         if low >= high:
             return None
-        found += [low, high]
-    return found[0], found[1], found[2], found[3]
+        window += [low, high]
+    return window[0], window[1], window[2], window[3]
 
 
 def _bounds(grid: PixelGrid) -> list[float]:
@@ -203,23 +205,23 @@ _NONE = -1
 def join_labels(
     sources: Sequence[tuple[str, Image]], chunks: Any, unlabeled: Sequence[int] = ()
 ) -> Image:
-    """Join label maps of one image, with names for messages; lazy, -1 where no source has a class.
+    """Join label maps of one image lazily; -1 means that no source has a class.
 
-    Sources with names of classes are joined by name, sources of codes by code; `unlabeled` values
-    mean no class in maps of codes, besides their nodata. Sources that give a pixel different
-    classes are an error when the result is computed.
+    `sources` are pairs of a name for messages and an image. Sources with class names are joined by
+    name, other sources by code. `unlabeled` values mean no class in maps of codes, in addition to
+    nodata. If sources contradict each other at a pixel, computing the result raises an error.
 
     >>> one = Image(np.array([[7, -1]])), Image(np.array([[-1, 8]]), (-1,))
     >>> joined = join_labels([("a", one[0]), ("b", one[1])], ((1,), (2,)), (-1,))
     >>> joined.values.compute().tolist()
     [[7, 8]]
     """
-    named = [name for name, image in sources if image.meanings is not None]
-    plain = [name for name, image in sources if image.meanings is None]
-    if named and plain:
+    with_names = [name for name, image in sources if image.meanings is not None]
+    without_names = [name for name, image in sources if image.meanings is None]
+    if with_names and without_names:
         raise ValueError(
-            f"{named[0]} names its classes and {plain[0]} has codes without names; so the codes "
-            f"cannot be compared. Use codes in all of them, or give the map names "
+            f"{with_names[0]} names its classes and {without_names[0]} has codes without names; so "
+            f"the codes cannot be compared. Use codes in all of them, or give the map names "
             "(attributes flag_values and flag_meanings)."
         )
     texts = dict(enumerate(sorted({t for _, i in sources for t in (i.meanings or {}).values()})))
@@ -229,8 +231,13 @@ def join_labels(
         none = [*image.nodata, *(() if image.by_name else unlabeled), _NONE]
         table = None
         if image.meanings is not None:
-            known = {value: text for value, text in image.meanings.items() if value not in none}
-            table = (np.array(list(known), np.int64), np.array([codes[t] for t in known.values()]))
+            meanings_kept = {
+                value: text for value, text in image.meanings.items() if value not in none
+            }
+            table = (
+                np.array(list(meanings_kept), np.int64),
+                np.array([codes[t] for t in meanings_kept.values()]),
+            )
         values = da.asarray(image.values).rechunk(chunks)
         parts.append(
             da.map_blocks(
@@ -253,7 +260,7 @@ def join_labels(
         for _, image in sources
         for code in image.stated
     }
-    meanings, by_name = texts if named else None, bool(named)
+    meanings, by_name = texts if with_names else None, bool(with_names)
     return Image(
         joined,
         (_NONE,),
@@ -266,39 +273,46 @@ def join_labels(
 
 def _known(values: Array, *, none: Array, table: Any) -> Ints:
     """Return the codes of one block, with -1 for no class."""
-    found = values.astype(np.int64)
+    codes_found = values.astype(np.int64)
     missing = np.isin(values, none)
     if table is not None:
-        given, codes = table
-        order = np.argsort(given)
-        at = np.searchsorted(given[order], found).clip(0, max(len(given) - 1, 0))
-        has = given[order][at] == found if len(given) else np.zeros(found.shape, bool)
-        strange = ~has & ~missing
-        if strange.any():
+        stated, codes = table
+        order = np.argsort(stated)
+        positions = np.searchsorted(stated[order], codes_found).clip(0, max(len(stated) - 1, 0))
+        is_stated = (
+            stated[order][positions] == codes_found
+            if len(stated)
+            else np.zeros(codes_found.shape, bool)
+        )
+        unknown = ~is_stated & ~missing
+        if unknown.any():
             raise ValueError(
-                f"A label map holds {found[strange][0]}, which its flag_meanings do not name; "
-                "name all classes, or declare it as nodata."
+                f"A label map holds {codes_found[unknown][0]}, which its flag_meanings do not "
+                "name; name all classes, or declare it as nodata."
             )
-        found = np.where(has, codes[order][at] if len(given) else found, _NONE)
-    return np.where(missing, _NONE, found)
+        codes_found = np.where(
+            is_stated, codes[order][positions] if len(stated) else codes_found, _NONE
+        )
+    return np.where(missing, _NONE, codes_found)
 
 
 def _joined(*parts: Ints, names: list[str], texts: dict[int, str], block_info: Any = None) -> Ints:
     out = parts[0].copy()
-    owner = np.zeros(out.shape, np.int64)
-    for number, part in enumerate(parts[1:], start=1):
-        wrong = (part != _NONE) & (out != _NONE) & (part != out)
+    source_of = np.zeros(out.shape, np.int64)
+    for number, values in enumerate(parts[1:], start=1):
+        wrong = (values != _NONE) & (out != _NONE) & (values != out)
         if wrong.any():
             line, column = (int(axis[0]) for axis in np.nonzero(wrong))
             first, second = (
-                texts.get(int(code), str(code)) for code in (out[line, column], part[line, column])
+                texts.get(int(code), str(code))
+                for code in (out[line, column], values[line, column])
             )
             (top, _), (left, _) = block_info[0]["array-location"]
             raise ValueError(
                 f"Each pixel must have one class, got for the pixel (row {top + line}, column "
-                f"{left + column}) {first!r} in {names[owner[line, column]]} and {second!r} in "
+                f"{left + column}) {first!r} in {names[source_of[line, column]]} and {second!r} in "
                 f"{names[number]}. Correct one of the sources."
             )
-        fresh = (out == _NONE) & (part != _NONE)
-        out[fresh], owner[fresh] = part[fresh], number
+        is_new = (out == _NONE) & (values != _NONE)
+        out[is_new], source_of[is_new] = values[is_new], number
     return out

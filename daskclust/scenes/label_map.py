@@ -1,4 +1,4 @@
-"""A map of class codes with their names, colors and georeference; and what changed between two."""
+"""A map of class codes with names, colors and georeference; and changes between two maps."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from daskclust.scenes.pictures import draw_labels, label_map_html
 
 
 class LabelMap:
-    """A map of class codes; made by :func:`open_label_map` and by ``Cube.label_map``.
+    """A map of class codes, as :func:`open_label_map` and ``Cube.label_map`` return it.
 
     Parameters
     ----------
@@ -40,14 +40,14 @@ class LabelMap:
         :func:`daskclust.colors.class_colors`.
     position : Georeference, optional
     title : str, default="label map"
-        For messages and pictures.
+        Title in messages and pictures.
 
     Attributes
     ----------
     values : dask.array.Array of shape (y, x), signed integers
         Lazy; -1 means "no class".
     names, colors : dict of int
-        Of the codes that have a name or a color.
+        Names and colors by code, for codes with a name or a color.
     georeference : Georeference
 
     Raises
@@ -74,9 +74,9 @@ class LabelMap:
         position: Georeference = NOWHERE,
         title: str = "label map",
     ) -> None:
-        # A hidden pixel has no class.
-        found = read_image(title, values)
-        values, nodata = found.values, (*nodata, *found.nodata)
+        # Masked pixels have no class.
+        image = read_image(title, values)
+        values, nodata = image.values, (*nodata, *image.nodata)
         if values.ndim != 2 or values.dtype.kind not in "iub":
             raise ValueError(
                 f"The {title} must contain integer codes of shape (y, x), got shape {values.shape} "
@@ -161,7 +161,7 @@ class LabelMap:
         overwrite: bool = False,
         attributes: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Write the map, all of whose codes must have names, as ``Cube.write_labels`` does.
+        """Write the map like ``Cube.write_labels``; all codes must have names.
 
         Parameters
         ----------
@@ -179,7 +179,7 @@ class LabelMap:
         Raises
         ------
         FileExistsError
-            Something is there, and `overwrite` is False or daskclust has not written it.
+            The target exists, and `overwrite` is False or daskclust has not written it.
 
         Examples
         --------
@@ -224,7 +224,7 @@ class LabelMap:
 
 
 def open_label_map(source: Any, *, variable: str | None = None) -> LabelMap:
-    """Open a label map in a file or store, or one that xarray or NumPy holds.
+    """Open a label map from a file, a store, or an array of xarray or NumPy.
 
     Parameters
     ----------
@@ -253,15 +253,15 @@ def open_label_map(source: Any, *, variable: str | None = None) -> LabelMap:
     """
     if isinstance(source, LabelMap):
         return source
-    found = read_image("the label map", source, variable)
+    image = read_image("the label map", source, variable)
     path = local_path(source)
-    nodata = found.nodata or (() if found.values.dtype.kind in "ub" else (-1,))
+    nodata = image.nodata or (() if image.values.dtype.kind in "ub" else (-1,))
     return LabelMap(
-        found.values,
+        image.values,
         nodata=nodata,
-        names=found.meanings,
-        colors=found.colors,
-        position=found.position,
+        names=image.meanings,
+        colors=image.colors,
+        position=image.position,
         title="label map" if path is None else f"label map {path.name!r}",
     )
 
@@ -292,10 +292,10 @@ def area_table(label_map: Any, *, variable: str | None = None) -> AreaTable:
 
     Notes
     -----
-    Areas are those on the ellipsoid.  In degrees, the area of a pixel depends on its
-    latitude.  In a projection, it is the product of the pixel's sides if that is correct
-    to 1 % everywhere on the map (UTM); otherwise it is computed pixel by pixel (Web
-    Mercator).  Without a coordinate system there are only counts.
+    Areas are areas on the ellipsoid.  In degrees, the area of a pixel depends on its latitude.  In
+    a projection, it is the product of the pixel's sides if this is correct to 1 % everywhere on the
+    map (UTM).  Otherwise it is computed pixel by pixel (Web Mercator).  Without a coordinate system
+    there are only counts.
 
     Cost: one pass over the map on the active Dask scheduler, one block at a time in
     memory.
@@ -312,13 +312,13 @@ def area_table(label_map: Any, *, variable: str | None = None) -> AreaTable:
 
 
 def signed_codes(values: da.Array, nodata: tuple[int, ...]) -> da.Array:
-    """Return signed codes of the same blocks, -1 for every value that means none.
+    """Return signed codes of the same blocks, -1 for each value that means no class.
 
-    Codes of 2**63 and more are an error when they are met.
+    Codes of 2**63 and more raise an error when they are read.
     """
     is_wide = values.dtype.itemsize > 2 and values.dtype != np.int32
-    wanted = np.dtype(np.int64 if is_wide else np.int32)
-    return da.map_blocks(_codes, values, nodata=nodata, meta=np.empty((0, 0), wanted), to=wanted)
+    signed = np.dtype(np.int64 if is_wide else np.int32)
+    return da.map_blocks(_codes, values, nodata=nodata, meta=np.empty((0, 0), signed), to=signed)
 
 
 def _codes(block: NDArray[Any], *, nodata: tuple[int, ...], to: np.dtype[Any]) -> NDArray[Any]:
@@ -350,17 +350,17 @@ def as_data_array(
             "xarray is not installed. Use: pip install 'daskclust[xarray]', or to_map."
         ) from error
     coordinates = {
-        key: (found.dims, values_of(found.values), dict(found.attributes))
-        for key, found in position.coordinates.items()
+        key: (coordinate.dims, values_of(coordinate.values), dict(coordinate.attributes))
+        for key, coordinate in position.coordinates.items()
     }
     attributes = {"long_name": "cluster", **position.group_attributes, **position.attributes}
-    # xarray refuses to write it as an attribute.
+    # xarray does not write _FillValue as an attribute.
     encoding = {"_FillValue": fill_value}
     mapping = attributes.pop("grid_mapping", None)
     if mapping is not None:
         encoding["grid_mapping"] = mapping
     if mapping in coordinates:
-        # Said there, and no mapping can be written as NetCDF.
+        # The grid mapping states the coordinate system, and NetCDF cannot store a mapping.
         attributes.pop("_CRS", None)
     if class_names is not None:
         attributes.update(flags(class_names, class_names, class_colors))
@@ -371,11 +371,11 @@ def as_data_array(
     return out
 
 
-#: A pair of codes is one number: the new one and this many times the old one, both plus 1.
+#: A pair of codes is stored as one number: (old code + 1) times this base, plus new code + 1.
 _BASE = 2**31
-#: Pairs of classes that are compared.
-_MOST_PAIRS = 2**22
-#: Color of what did not change.
+#: Maximum number of pairs of classes that are compared.
+_MAX_PAIRS = 2**22
+#: Color of unchanged pixels.
 _SAME_COLOR = "#d9d9d9"
 
 
@@ -388,20 +388,21 @@ class Changes:
     compared_by : str
         ``"name"``, ``"code"``, or ``"overlap"``: the one-to-one matching of most shared pixels.
     legend : Legend
-        Of the m classes of both maps: those of the old one, then new ones without an old one.
+        Legend of the m classes of both maps: first the classes of the old map, then new classes
+        without an old class.
     new_codes : dict of int
-        Code in the new map, by code; what the new map has not is not there.
+        Code in the new map by code, for classes of the new map.
     new_names : dict of str
     pixels : ndarray of shape (m, m), int64
-        Pixels of each class of the old map (down) that have each class of the new one (across).
+        Pixels by class of the old map (rows) and class of the new map (columns).
     square_meters : ndarray of shape (m, m) or None
-        None where the maps have no coordinate system.
+        None if the maps have no coordinate system.
     only_old, only_new : int
-        Pixels that have a class in one of the maps only; they are compared with nothing.
+        Pixels with a class in only one of the maps, which are not compared.
     matched : LabelMap
-        The new map with the codes, names and colors of the old one.
+        The new map with the codes, names and colors of the old map.
     changed : LabelMap
-        0 where the class is the same, else a number for each transition, the most frequent first.
+        0 for unchanged pixels, else the number of the transition; the most frequent one is 1.
     """
 
     compared_by: str
@@ -417,11 +418,11 @@ class Changes:
 
     @property
     def unchanged(self) -> float:
-        """Share of the pixels that both maps know and that kept their class."""
+        """Fraction of the pixels in both maps with the same class."""
         return float(np.trace(self.pixels) / max(1, self.pixels.sum()))
 
     def transitions(self) -> list[tuple[int, int]]:
-        """Return places of the old and the new class of each change, the most frequent first."""
+        """Return indices of the old and the new class of each change, the most frequent first."""
         return _transitions(self.pixels)
 
 
@@ -434,15 +435,14 @@ def compare_maps(
     ----------
     match : {"auto", "name", "code", "overlap"}, default="auto"
         Method of matching classes: by name, by code, or one to one by the number of shared
-        pixels.  "auto": by name where both maps name classes, by code where
-        neither names any, else by overlap.
+        pixels.  "auto": by name if both maps have names, by code if neither has, else by overlap.
     resample : bool, default=False
         If True, a new map on another grid is resampled to the old map's grid (nearest pixel).
 
     Raises
     ------
     ValueError
-        The maps lie elsewhere, have no pixel in common, or no class in common by name or code.
+        The maps have different positions, or no common pixel, or no common class by name or code.
 
     Notes
     -----
@@ -453,14 +453,14 @@ def compare_maps(
     >>> names = {0: "water", 1: "wheat"}
     >>> old = LabelMap(np.array([[0, 0], [1, 1]]), names=names)
     >>> new = LabelMap(np.array([[5, 4], [4, 4]]), names={4: "wheat", 5: "water"})
-    >>> found = compare_maps(old, new)
-    >>> found.compared_by, found.pixels.tolist(), found.unchanged
+    >>> changes = compare_maps(old, new)
+    >>> changes.compared_by, changes.pixels.tolist(), changes.unchanged
     ('name', [[1, 1], [0, 2]], 0.75)
     """
     new = _on_grid(old, new, resample)
     pairs = da.map_blocks(_pair, old.values, new.values, meta=np.empty((0, 0), np.int64))
-    where = LabelMap(pairs, position=old.georeference)
-    table = where.area()
+    pair_map = LabelMap(pairs, position=old.georeference)
+    table = pair_map.area()
     of_pairs = np.array([row.code for row in table], np.int64)
     mine, theirs = of_pairs // _BASE - 1, of_pairs % _BASE - 1
     size = np.array([row.pixels for row in table], np.int64)
@@ -469,52 +469,55 @@ def compare_maps(
         raise ValueError("No pixel has a class in both maps, so there is nothing to compare.")
     olds = sorted({*old.names, *mine[mine >= 0].tolist()})
     news = sorted({*new.names, *theirs[theirs >= 0].tolist()})
-    if len(olds) * len(news) > _MOST_PAIRS:
+    if len(olds) * len(news) > _MAX_PAIRS:
         raise ValueError(
-            f"The maps must have at most {_MOST_PAIRS} pairs of an old and a new class, got "
+            f"The maps must have at most {_MAX_PAIRS} pairs of an old and a new class, got "
             f"{len(olds)} old and {len(news)} new classes. Compare maps of classes, not of "
             "segments."
         )
     counts = np.zeros((len(olds), len(news)), np.int64)
-    at = np.searchsorted(olds, mine[both]), np.searchsorted(news, theirs[both])
-    counts[at] = size[both]
-    one, other = Legend.of(olds, old.names, old.colors), Legend.of(news, new.names, new.colors)
-    by = _way(old, new, one, other) if match == "auto" else match
-    partner = _partners(by, one, other, counts)
+    indices = np.searchsorted(olds, mine[both]), np.searchsorted(news, theirs[both])
+    counts[indices] = size[both]
+    old_legend, new_legend = (
+        Legend.of(olds, old.names, old.colors),
+        Legend.of(news, new.names, new.colors),
+    )
+    by = _way(old, new, old_legend, new_legend) if match == "auto" else match
+    partner = _partners(by, old_legend, new_legend, counts)
     # New classes without an old one follow the old ones.
-    free = np.flatnonzero(partner < 0)
-    partner[free] = len(olds) + np.arange(len(free))
-    names = [*one.names]
-    for name in (other.names[position] for position in free.tolist()):
+    without_old = np.flatnonzero(partner < 0)
+    partner[without_old] = len(olds) + np.arange(len(without_old))
+    names = [*old_legend.names]
+    for name in (new_legend.names[position] for position in without_old.tolist()):
         names.append(f"{name} (new)" if name in names else name)
-    codes = (*olds, *range(olds[-1] + 1, olds[-1] + 1 + len(free)))
-    colors = (*one.colors, *Legend.of(codes).colors[len(olds) :])
+    codes = (*olds, *range(olds[-1] + 1, olds[-1] + 1 + len(without_old)))
+    colors = (*old_legend.colors, *Legend.of(codes).colors[len(olds) :])
     legend = Legend(codes, tuple(names), colors)
-    wanted = [codes[position] for position in partner.tolist()]
+    matched_codes = [codes[position] for position in partner.tolist()]
     m = len(codes)
     pixels = np.zeros((m, m), np.int64)
-    pixels[at[0], partner[at[1]]] = size[both]
+    pixels[indices[0], partner[indices[1]]] = size[both]
     areas = None
     if table[0].square_meters is not None:
         areas = np.zeros((m, m))
         meters = np.array([row.square_meters for row in table], dtype=np.float64)
-        areas[at[0], partner[at[1]]] = meters[both]
-    moves = _transitions(pixels)
-    number = {move: 1 + position for position, move in enumerate(moves)}
+        areas[indices[0], partner[indices[1]]] = meters[both]
+    transitions = _transitions(pixels)
+    transition_number = {move: 1 + position for position, move in enumerate(transitions)}
     kinds = np.full(len(table), -1)
-    ends = zip(at[0].tolist(), partner[at[1]].tolist(), strict=True)
-    kinds[both] = [0 if a == b else number[a, b] for a, b in ends]
+    ends = zip(indices[0].tolist(), partner[indices[1]].tolist(), strict=True)
+    kinds[both] = [0 if a == b else transition_number[a, b] for a, b in ends]
     return Changes(
         by,
         legend,
-        dict(zip(wanted, news, strict=True)),
-        dict(zip(wanted, other.names, strict=True)),
+        dict(zip(matched_codes, news, strict=True)),
+        dict(zip(matched_codes, new_legend.names, strict=True)),
         pixels,
         areas,
         int(size[theirs < 0].sum()),
         int(size[mine < 0].sum()),
-        _recoded(new, news, wanted, legend),
-        _recoded(where, of_pairs.tolist(), kinds.tolist(), _of_moves(moves, legend)),
+        _recoded(new, news, matched_codes, legend),
+        _recoded(pair_map, of_pairs.tolist(), kinds.tolist(), _of_moves(transitions, legend)),
     )
 
 
@@ -527,21 +530,21 @@ def _pair(old: NDArray[Any], new: NDArray[Any]) -> Ints:
 
 
 def _on_grid(old: LabelMap, new: LabelMap, resample: bool) -> LabelMap:
-    """Return the new map on the grid and in the blocks of the old one."""
-    wrong = old.georeference.differences(new.georeference, whose="the first one's")
+    """Return the new map on the grid and in the blocks of the old map."""
+    differing = old.georeference.differences(new.georeference, whose="the first one's")
     if new.shape != old.shape:
-        wrong = [f"it has {new.shape} pixels, the first one {old.shape}", *wrong]
+        differing = [f"it has {new.shape} pixels, the first one {old.shape}", *differing]
     values = new.values
-    if wrong and not resample:
+    if differing and not resample:
         raise ValueError(
-            f"The second map lies elsewhere than the first: {'; '.join(wrong)}. To take the "
-            "nearest of its pixels for each of the first map's, use --resample."
+            f"The second map lies elsewhere than the first: {'; '.join(differing)}. To resample it "
+            "to the grid of the first map (nearest pixel), use --resample."
         )
-    if wrong:
+    if differing:
         image = Image(values, (-1,), new.georeference)
         chunks = old.values.chunks
-        found = resampled("the second map", image, old.grid, chunks, to="the first map")
-        values = found.values
+        on_old_grid = resampled("the second map", image, old.grid, chunks, to="the first map")
+        values = on_old_grid.values
     return LabelMap(
         values.rechunk(old.values.chunks),
         names=new.names,
@@ -557,9 +560,9 @@ def _way(old: LabelMap, new: LabelMap, one: Legend, other: Legend) -> str:
     return "name" if has_names else "overlap"
 
 
-def _partners(by: str, one: Legend, other: Legend, counts: Ints) -> Ints:
-    """Return the place of the old class of each new one, -1 for none."""
-    out = np.full(len(other.codes), -1, np.int64)
+def _partners(by: str, old_legend: Legend, new_legend: Legend, counts: Ints) -> Ints:
+    """Return the index of the old class of each new class, -1 for none."""
+    out = np.full(len(new_legend.codes), -1, np.int64)
     if by == "overlap":
         from scipy.optimize import linear_sum_assignment  # workers load this module, not that one
 
@@ -567,8 +570,8 @@ def _partners(by: str, one: Legend, other: Legend, counts: Ints) -> Ints:
         shared = counts[rows, columns] > 0
         out[columns[shared]] = rows[shared]
         return out
-    mine: Sequence[Any] = one.names if by == "name" else one.codes
-    theirs: Sequence[Any] = other.names if by == "name" else other.codes
+    mine: Sequence[Any] = old_legend.names if by == "name" else old_legend.codes
+    theirs: Sequence[Any] = new_legend.names if by == "name" else new_legend.codes
     out[:] = (
         positions_of_names(mine, theirs)
         if by == "name"
@@ -577,33 +580,35 @@ def _partners(by: str, one: Legend, other: Legend, counts: Ints) -> Ints:
     if (out < 0).all():
         raise ValueError(
             f"The maps have no class in common by {by}: {list(mine)[:10]} and "
-            f"{list(theirs)[:10]}. Compare them by --match overlap, or give the same names."
+            f"{list(theirs)[:10]}. Use --match overlap, or the same names."
         )
     return out
 
 
 def _transitions(pixels: Ints) -> list[tuple[int, int]]:
-    moved = pixels.copy()
-    np.fill_diagonal(moved, 0)
-    order = np.argsort(-moved, axis=None, kind="stable")[: np.count_nonzero(moved)]
-    return list(zip(*(part.tolist() for part in np.unravel_index(order, moved.shape)), strict=True))
+    changed = pixels.copy()
+    np.fill_diagonal(changed, 0)
+    order = np.argsort(-changed, axis=None, kind="stable")[: np.count_nonzero(changed)]
+    return list(
+        zip(*(indices.tolist() for indices in np.unravel_index(order, changed.shape)), strict=True)
+    )
 
 
 def _recoded(
     label_map: LabelMap, keys: Sequence[int], values: Sequence[int], legend: Legend
 ) -> LabelMap:
-    """Return a map with other codes in the place of its own, which ascend."""
-    own = Legend.of(()).of_labels(np.array([-1, *keys]), np.array([-1, *values]))
+    """Return a map whose ascending codes `keys` are replaced by `values`."""
+    recoding = Legend.of(()).of_labels(np.array([-1, *keys]), np.array([-1, *values]))
     return LabelMap(
-        own.encode(label_map.values),
+        recoding.encode(label_map.values),
         names=legend.by_code,
         colors=legend.color_by_code,
         position=label_map.georeference,
     )
 
 
-def _of_moves(moves: Sequence[tuple[int, int]], legend: Legend) -> Legend:
-    """Return the legend of transitions: each has the color of what it led to."""
-    names = ["unchanged", *(f"{legend.names[a]} -> {legend.names[b]}" for a, b in moves)]
-    colors = [_SAME_COLOR, *(legend.colors[b] for _, b in moves)]
+def _of_moves(transitions: Sequence[tuple[int, int]], legend: Legend) -> Legend:
+    """Return the legend of transitions, each with the color of its new class."""
+    names = ["unchanged", *(f"{legend.names[a]} -> {legend.names[b]}" for a, b in transitions)]
+    colors = [_SAME_COLOR, *(legend.colors[b] for _, b in transitions)]
     return Legend(tuple(range(len(names))), tuple(names), tuple(colors))

@@ -15,10 +15,10 @@ from daskclust.core.array_types import Floats, Ints
 from daskclust.core.engine import compute
 from daskclust.scenes._georeference import IDENTITY, PixelGrid
 
-#: Pixels of a side that are drawn: more do not show.
+#: Maximum number of pixels per side that are drawn; more are not visible.
 _SIDE = 1500
-#: Classes in a legend.
-_MOST_CLASSES = 40
+#: Maximum number of classes in a legend.
+_MAX_CLASSES = 40
 
 
 def draw_cube(
@@ -28,19 +28,24 @@ def draw_cube(
     chosen = _bands_to_draw(bands, cube.bands, cube.stored.shape[2], cube.wavelengths)
     names = [_name_of_band(cube, band) for band in chosen]
     step, grid = _step(cube.shape), cube.pixel_grid
-    (found,) = compute("a picture of the scene", cube.stored_bands(chosen)[::step, ::step])
-    picture = np.ma.getdata(found).astype(float)
+    (values,) = compute("a picture of the scene", cube.stored_bands(chosen)[::step, ::step])
+    picture = np.ma.getdata(values).astype(float)
     for number, band in enumerate(chosen):
         picture[np.isin(picture[:, :, number], cube.nodata_of(band)), number] = np.nan
     ax, extent = _axes(ax), _extent(grid)
     if len(names) == 1:
-        shown = ax.imshow(picture[:, :, 0], cmap="viridis", interpolation="nearest", extent=extent)
-        shown.set_clim(*_limits(picture))
-        bar, units = ax.figure.colorbar(shown, ax=ax, shrink=0.8), cube.attributes.get("units")
+        drawn_image = ax.imshow(
+            picture[:, :, 0], cmap="viridis", interpolation="nearest", extent=extent
+        )
+        drawn_image.set_clim(*_limits(picture))
+        bar, units = (
+            ax.figure.colorbar(drawn_image, ax=ax, shrink=0.8),
+            cube.attributes.get("units"),
+        )
         bar.set_label(names[0] + (f" ({units})" if units else ""))
         ax.set_facecolor(NODATA_COLOR)
     else:
-        # A pixel without one of the colors is not drawn.
+        # A pixel is drawn only if it has all three colors.
         picture[np.isnan(picture).any(axis=2)] = np.nan
         ax.imshow(stretch(picture), interpolation="nearest", extent=extent)
     _label_axes(ax, grid, title if title is not None else ", ".join(names))
@@ -65,9 +70,9 @@ def _bands_to_draw(
 
 
 def _name_of_band(cube: Any, band: int) -> str:
-    place = np.flatnonzero(cube.bands == band)
-    if cube.wavelengths is not None and len(place):
-        return f"{cube.wavelengths[place[0]]:.4g} nm"
+    index = np.flatnonzero(cube.bands == band)
+    if cube.wavelengths is not None and len(index):
+        return f"{cube.wavelengths[index[0]]:.4g} nm"
     names = cube.stored_names
     return names[band] if names and names[band] else f"band {band}"
 
@@ -80,17 +85,17 @@ def draw_labels(label_map: Any, *, ax: Any = None, title: str | None = None) -> 
 
     step = _step(values.shape)
     (codes,) = compute("a picture of the map", values[::step, ::step])
-    # Classes that the picture is too coarse for are in the legend all the same.
+    # The legend also contains named classes that the reduced picture does not show.
     classes = sorted({*label_map.names, *np.unique(codes[codes >= 0]).tolist()})
-    places, table = drawn(codes, [color_of(code) for code in classes], classes)
-    ax.imshow(table[places], interpolation="nearest", extent=_extent(grid))
+    indices, table = drawn(codes, [color_of(code) for code in classes], classes)
+    ax.imshow(table[indices], interpolation="nearest", extent=_extent(grid))
     _label_axes(ax, grid, label_map.title if title is None else title)
     entries = [
         Patch(facecolor=color_of(code), label=label_map.name_of(code))
-        for code in classes[:_MOST_CLASSES]
+        for code in classes[:_MAX_CLASSES]
     ]
-    if len(classes) > _MOST_CLASSES:
-        entries.append(Patch(alpha=0, label=f"and {len(classes) - _MOST_CLASSES} more"))
+    if len(classes) > _MAX_CLASSES:
+        entries.append(Patch(alpha=0, label=f"and {len(classes) - _MAX_CLASSES} more"))
     if (codes < 0).any():
         entries.append(Patch(facecolor=NODATA_COLOR, label="no class"))
     ax.legend(
@@ -123,7 +128,7 @@ def _axes(ax: Any) -> Any:
 
 
 def _extent(grid: PixelGrid) -> tuple[float, float, float, float] | None:
-    """Left, right, bottom and top; None for rows and columns, and for turned images."""
+    """Return left, right, bottom and top; None without a position, and for rotated images."""
     a, b, left, d, e, top = grid.transform
     if grid.transform == IDENTITY or b or d:
         return None
@@ -145,7 +150,7 @@ def _label_axes(ax: Any, grid: PixelGrid, title: str) -> None:
     ax.tick_params(labelsize="small")
 
 
-_MOST_LISTED = 60
+_MAX_LISTED = 60
 
 
 def label_map_html(label_map: Any) -> str:
@@ -153,7 +158,7 @@ def label_map_html(label_map: Any) -> str:
     height, width = label_map.shape
     facts = {
         "Pixels": f"{height} x {width} ({', '.join(label_map.dimension_names)})",
-        **place_facts(label_map.grid),
+        **position_facts(label_map.grid),
     }
     codes = sorted(label_map.names)
     rows = [
@@ -161,15 +166,15 @@ def label_map_html(label_map: Any) -> str:
         f'<td><span style="display:inline-block;width:1.2em;height:0.9em;vertical-align:middle;'
         f'background:{escape(label_map.color_of(code))}"></span></td>'
         f'<td style="text-align:left">{escape(label_map.name_of(code))}</td></tr>'
-        for code in codes[:_MOST_LISTED]
+        for code in codes[:_MAX_LISTED]
     ]
-    if len(codes) > _MOST_LISTED:
-        rows.append(f'<tr><td colspan="3">and {len(codes) - _MOST_LISTED} more</td></tr>')
+    if len(codes) > _MAX_LISTED:
+        rows.append(f'<tr><td colspan="3">and {len(codes) - _MAX_LISTED} more</td></tr>')
     return html_table(f"daskclust {label_map.title}", facts, rows)
 
 
 def html_table(title: str, facts: Mapping[str, str], more: Iterable[str] = ()) -> str:
-    """Return a table of facts, without those that are empty, and more rows of HTML."""
+    """Return a table of the facts that are not empty, and more rows of HTML."""
     rows = "".join(
         f'<tr><th style="text-align:left">{escape(name)}</th>'
         f'<td style="text-align:left" colspan="2">{escape(value)}</td></tr>'
@@ -198,7 +203,7 @@ def cube_html(cube: Any, *, counted: bool) -> str:
         "Scaled by": ", ".join(f"{key} {_decoding(value)}" for key, value in cube.values.items()),
         "No data": ", ".join(f"{value:g}" for value in cube.nodata),
         "Valid pixels": str(cube.n_valid) if counted else "not counted yet",
-        **place_facts(cube.pixel_grid),
+        **position_facts(cube.pixel_grid),
     }
     return html_table("daskclust.Cube", facts)
 
@@ -210,7 +215,7 @@ def _decoding(value: Any) -> str:
     return value if isinstance(value, str) else f"{value:g}"
 
 
-def place_facts(grid: PixelGrid) -> dict[str, str]:
+def position_facts(grid: PixelGrid) -> dict[str, str]:
     """Return facts about the position of an image."""
     if grid.transform == IDENTITY:
         return {"Position": "not stated", "Coordinate system": grid.crs_name or "not stated"}

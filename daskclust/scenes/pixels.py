@@ -45,20 +45,20 @@ def _block_pixels(
     scaling: Scaling,
     make: Callable[[NDArray[Any]], NDArray[Any]] | None,
 ) -> NDArray[np.object_]:
-    places: Ints = wanted[0]
+    pixels_wanted: Ints = wanted[0]
     valid, values = source.pixels(number, excluded)
-    kept = np.flatnonzero(valid[places])
-    found = scaling(values[places[kept]])
-    return one_object((kept, found if make is None else make(found)))
+    positions = np.flatnonzero(valid[pixels_wanted])
+    samples = scaling(values[pixels_wanted[positions]])
+    return one_object((positions, samples if make is None else make(samples)))
 
 
 def _fetched(
     blocks: CubeBlocks, function: Callable[..., Any], number: Ints, inside: Ints, **options: Any
 ) -> tuple[Ints, Ints, list[Any]]:
-    """Run a function on the blocks that hold some pixels, given their places inside these.
+    """Run a function on the blocks that contain some pixels.
 
-    `number` is the block of each pixel. Returns the pixels ordered by block, where each block
-    that was read begins among them, and its result.
+    `number` is the block of each pixel, and `inside` its position in the block. Return the order of
+    the pixels by block, the start of each block in this order, and the results of the blocks.
     """
     order = np.argsort(number, kind="stable")
     bounds = np.searchsorted(number[order], np.arange(blocks.grid.count + 1))
@@ -72,9 +72,9 @@ def _fetched(
         token="daskclust-pixels",
         **options,
     )
-    concerned = np.flatnonzero(np.diff(bounds))
-    found = compute("the reading of pixels", lazy.blocks[concerned])[0] if len(concerned) else ()
-    return order, bounds[concerned], list(found)
+    used = np.flatnonzero(np.diff(bounds))
+    results = compute("the reading of pixels", lazy.blocks[used])[0] if len(used) else ()
+    return order, bounds[used], list(results)
 
 
 def take_pixels(
@@ -83,12 +83,12 @@ def take_pixels(
     scaling: Scaling,
     make: Callable[[NDArray[Any]], NDArray[Any]] | None = None,
 ) -> tuple[NDArray[np.intp], NDArray[Any]]:
-    """Return which of some places are valid, and their samples; see ``Cube.take_pixels``."""
+    """Return positions and samples of the valid pixels in `places`; see ``Cube.take_pixels``."""
     grid = blocks.grid
     y, x = np.divmod(places, grid.shape[1])
     i, j = y // grid.block[0], x // grid.block[1]
     inside = (y - i * grid.block[0]) * np.array(grid.chunks[1])[j] + x - j * grid.block[1]
-    order, starts, found = _fetched(
+    order, starts, results = _fetched(
         blocks,
         _block_pixels,
         i * grid.numblocks[1] + j,
@@ -96,15 +96,17 @@ def take_pixels(
         scaling=scaling,
         make=make,
     )
-    own, values = zip(*found, strict=True)
-    kept = np.concatenate([order[at + inner] for at, inner in zip(starts, own, strict=True)])
-    ascending = np.argsort(kept)
-    return kept[ascending], np.concatenate(values)[ascending]
+    positions, values = zip(*results, strict=True)
+    taken = np.concatenate(
+        [order[start + inner] for start, inner in zip(starts, positions, strict=True)]
+    )
+    ascending = np.argsort(taken)
+    return taken[ascending], np.concatenate(values)[ascending]
 
 
-#: Places in an image that are drawn at most, for pixels that are rare.
-_MOST_PLACES = 2**24
-#: Pixels of which there must be so large a share of those wanted, or more places are drawn.
+#: Maximum number of pixels that are drawn to find rare valid pixels.
+_MAX_DRAWN = 2**24
+#: Minimum fraction of the requested pixels; with fewer valid pixels, more pixels are drawn.
 _ENOUGH = 0.25
 
 
@@ -114,20 +116,20 @@ def sample_pixels(
     """Draw valid pixels, and pairs of adjacent ones; see ``Cube.sample_pixels``."""
     height, width = blocks.grid.shape
     total = height * width
-    # A mostly masked image needs more places for as many pixels.
-    known = max(1, sum(counted.counts))
-    n_places = -(-count * total // known)
+    # If many pixels are masked, more pixels must be drawn.
+    n_valid = max(1, sum(counted.counts))
+    n_drawn = -(-count * total // n_valid)
     if without is None:
-        return _sampled(blocks, counted, n_places, seed)
+        return _sampled(blocks, counted, n_drawn, seed)
     (n_without,) = compute("the excluded pixels", da.asarray(without).sum())
-    n_places = int(n_places * total / max(1, total - int(n_without)))
+    n_drawn = int(n_drawn * total / max(1, total - int(n_without)))
     blocks = blocks.excluding(without)
     while True:
-        n_places = min(n_places, total, _MOST_PLACES)
-        found = _sampled(blocks, counted, n_places, seed)
-        if len(found[0]) >= _ENOUGH * count or n_places in (total, _MOST_PLACES):
-            return found
-        n_places *= 16
+        n_drawn = min(n_drawn, total, _MAX_DRAWN)
+        sampled = _sampled(blocks, counted, n_drawn, seed)
+        if len(sampled[0]) >= _ENOUGH * count or n_drawn in (total, _MAX_DRAWN):
+            return sampled
+        n_drawn *= 16
 
 
 def _sampled(
@@ -136,30 +138,30 @@ def _sampled(
     """Read the valid pixels among some positions of an image, and their neighbors, in one pass."""
     height, width = blocks.grid.shape
     total = height * width
-    wanted = draw_numbers(total, n_places, seed)
-    some = wanted[draw_numbers(len(wanted), NEIGHBOR_PIXELS, seed + 1)]
-    right = some[some % width < width - 1]
-    below = some[some < total - width]
-    places = np.unique(np.concatenate([wanted, right + 1, below + width]))
-    kept, values = take_pixels(blocks, places, counted.scaling)
-    valid = np.append(places[kept], -1)
+    drawn_pixels = draw_numbers(total, n_places, seed)
+    first_pixels = drawn_pixels[draw_numbers(len(drawn_pixels), NEIGHBOR_PIXELS, seed + 1)]
+    right = first_pixels[first_pixels % width < width - 1]
+    below = first_pixels[first_pixels < total - width]
+    pixels_read = np.unique(np.concatenate([drawn_pixels, right + 1, below + width]))
+    is_taken, values = take_pixels(blocks, pixels_read, counted.scaling)
+    valid = np.append(pixels_read[is_taken], -1)
 
-    def at(pixels: Ints) -> tuple[NDArray[np.intp], Bools]:
-        found = np.searchsorted(valid[:-1], pixels)
-        return found, valid[found] == pixels
+    def positions_of(pixels: Ints) -> tuple[NDArray[np.intp], Bools]:
+        positions = np.searchsorted(valid[:-1], pixels)
+        return positions, valid[positions] == pixels
 
-    one, other = [], []
+    left, right_values = [], []
     for first, second in ((right, right + 1), (below, below + width)):
-        (a, has_a), (b, has_b) = at(first), at(second)
+        (a, has_a), (b, has_b) = positions_of(first), positions_of(second)
         both = has_a & has_b
-        one.append(values[a[both]])
-        other.append(values[b[both]])
-    drawn, has = at(wanted)
-    return values[drawn[has]], (np.concatenate(one), np.concatenate(other))
+        left.append(values[a[both]])
+        right_values.append(values[b[both]])
+    positions_drawn, is_valid = positions_of(drawn_pixels)
+    return values[positions_drawn[is_valid]], (np.concatenate(left), np.concatenate(right_values))
 
 
 def whitened(blocks: CubeBlocks, counted: Surveyed) -> Scaling:
-    """Return the scaling that makes the noise of the cube's directions soft white; one pass."""
+    """Return the scaling that nearly whitens the noise of the spectra's directions; one pass."""
     _, (one, other) = sample_pixels(blocks, counted, NEIGHBOR_PIXELS, 0)
     with one_blas_thread():
         matrix = noise_whitening(one, other)
@@ -174,17 +176,17 @@ def _block_rows(
     *,
     scaling: Scaling | None,
 ) -> NDArray[np.object_]:
-    """Places and values of some of the valid pixels of a block, by their number."""
+    """Return pixel numbers and values of some valid pixels of a block."""
     valid, values = source.pixels(number, excluded)
     inside = np.flatnonzero(valid)[wanted[0]]
     down, across = source.grid.region(number)
     lines, columns = np.divmod(inside, across.stop - across.start)
-    places = (lines + down.start) * source.grid.shape[1] + columns + across.start
-    return one_object((places, None if scaling is None else scaling(values[inside])))
+    numbers = (lines + down.start) * source.grid.shape[1] + columns + across.start
+    return one_object((numbers, None if scaling is None else scaling(values[inside])))
 
 
 def _block_of_rows(counts: Sequence[int], rows: Ints) -> tuple[Ints, Ints]:
-    """Return the block of each row, and its number among the rows of that block."""
+    """Return the block of each row, and the number of the row in its block."""
     starts = np.cumsum((0, *counts))
     number = np.searchsorted(starts, rows, side="right") - 1
     return number, rows - starts[number]
@@ -193,30 +195,32 @@ def _block_of_rows(counts: Sequence[int], rows: Ints) -> tuple[Ints, Ints]:
 def find_pixels(
     blocks: CubeBlocks, counts: Sequence[int], rows: Ints, scaling: Scaling | None
 ) -> tuple[Ints, Any]:
-    """Places of rows in the image (``y * width + x``), and their values if scaled; one pass."""
-    order, _, found = _fetched(blocks, _block_rows, *_block_of_rows(counts, rows), scaling=scaling)
-    places, n_bands = np.empty(len(rows), np.int64), blocks.source.n_bands
+    """Return pixel numbers (``y * width + x``) and scaled values of rows, in one pass."""
+    order, _, results = _fetched(
+        blocks, _block_rows, *_block_of_rows(counts, rows), scaling=scaling
+    )
+    numbers, n_bands = np.empty(len(rows), np.int64), blocks.source.n_bands
     values = None if scaling is None else np.empty((len(rows), n_bands), scaling.dtype)
-    if found:
-        places[order] = np.concatenate([own for own, _ in found])
+    if results:
+        numbers[order] = np.concatenate([of_block for of_block, _ in results])
         if values is not None:
-            values[order] = np.concatenate([own for _, own in found])
-    return places, values
+            values[order] = np.concatenate([of_block for _, of_block in results])
+    return numbers, values
 
 
 def places_of_rows(blocks: CubeBlocks, counts: Sequence[int], rows: Ints) -> Ints:
-    """Return the places ``y * width + x`` of rows in the image; see ``Cube.places_of_rows``."""
+    """Return the pixel numbers ``y * width + x`` of rows; see ``Cube.places_of_rows``."""
     grid = blocks.grid
     if sum(counts) < grid.shape[0] * grid.shape[1]:
         return find_pixels(blocks, counts, rows, None)[0]
     number, inside = _block_of_rows(counts, rows)
     i, j = np.divmod(number, grid.numblocks[1])
     y, x = np.divmod(inside, np.array(grid.chunks[1])[j])
-    places: Ints = (y + i * grid.block[0]) * grid.shape[1] + x + j * grid.block[1]
-    return places
+    numbers: Ints = (y + i * grid.block[0]) * grid.shape[1] + x + j * grid.block[1]
+    return numbers
 
 
-#: Counts that one task merges.
+#: Maximum number of counts that one task merges.
 _FOLD = 16
 
 
@@ -230,7 +234,7 @@ def _block_counts(
     starts: tuple[int, ...],
     connectivity: Connectivity,
 ) -> NDArray[np.object_]:
-    """Count a block, and keep the nodes along its edges."""
+    """Count nodes and neighbors of a block, and return the nodes along its edges."""
     weight = None if weight is None else weight.astype(np.float64)
     height, width = (part.stop - part.start for part in source.grid.region(number))
     valid, values = source.pixels(number, excluded)
@@ -262,7 +266,7 @@ def _across(
     sides: tuple[int, int],
     connectivity: Connectivity,
 ) -> NDArray[np.object_]:
-    """Count adjacent pixels of two blocks; none where the first ends a row of blocks."""
+    """Count adjacent pixels of two blocks; no pixels if the first block ends a row of blocks."""
     if last and (int(ids[0]) + 1) % last == 0:
         return one_object(None)
     edges = zip(one[0][2][sides[0]], other[0][2][sides[1]], connectivity.nodes, strict=True)
@@ -270,18 +274,20 @@ def _across(
 
 
 def _merge(parts: NDArray[np.object_]) -> NDArray[np.object_]:
-    found = [part for part in parts if part is not None]
-    if not found:
+    present = [counts_of_part for counts_of_part in parts if counts_of_part is not None]
+    if not present:
         return one_object(None)
-    counts = [part[0] for part in found if part[0] is not None]
-    adjacent = tuple(map(merge_counts, zip(*(part[1] for part in found), strict=True)))
+    counts = [counts_of_part[0] for counts_of_part in present if counts_of_part[0] is not None]
+    adjacent = tuple(
+        map(merge_counts, zip(*(counts_of_part[1] for counts_of_part in present), strict=True))
+    )
     return one_object((merge_connectivity(counts) if counts else None, adjacent))
 
 
 def of_each(
     function: Any, *arrays: da.Array, chunks: Any = None, dtype: Any = object, **options: Any
 ) -> da.Array:
-    """Run a function on block i of each array; the one block of a table goes to all."""
+    """Run a function on block i of each array; a table of one block is an input of each task."""
     pairs: list[Any] = []
     for array in arrays:
         everywhere = array.dtype == object and array.numblocks[0] == 1 != arrays[0].numblocks[0]
@@ -304,7 +310,7 @@ def count_graph(
 ) -> tuple[ConnectivityCounts, tuple[PairCounts, ...]]:
     """Count near nodes, and nodes of adjacent pixels; see ``Cube.count_neighbors``.
 
-    One task a block, one for each two adjacent blocks, and a tree of merges.
+    One task per block, one per pair of adjacent blocks, and a tree of merges.
     """
     grid, counts = blocks.grid, counted.counts
     starts = tuple(int(n) for n in np.cumsum((0, *counts[:-1])))
@@ -318,16 +324,20 @@ def count_graph(
         starts=starts,
         connectivity=connectivity,
     )
-    parts = [of_each(_inner, by_block)]
+    count_arrays = [of_each(_inner, by_block)]
     ids = da.arange(grid.count, chunks=1, dtype=np.int64)
     down, across = grid.numblocks
     if across > 1:
         pair = ids[:-1], by_block[:-1], by_block[1:]
-        parts.append(of_each(_across, *pair, last=across, sides=(3, 2), connectivity=connectivity))
+        count_arrays.append(
+            of_each(_across, *pair, last=across, sides=(3, 2), connectivity=connectivity)
+        )
     if down > 1:
         pair = ids[:-across], by_block[:-across], by_block[across:]
-        parts.append(of_each(_across, *pair, last=0, sides=(1, 0), connectivity=connectivity))
-    merged = merged_in_tree(da.concatenate(parts), _merge, _FOLD)
-    (found,) = compute("the count of neighbors", merged)
-    near, adjacent = found[0]
+        count_arrays.append(
+            of_each(_across, *pair, last=0, sides=(1, 0), connectivity=connectivity)
+        )
+    merged = merged_in_tree(da.concatenate(count_arrays), _merge, _FOLD)
+    (merged_counts,) = compute("the count of neighbors", merged)
+    near, adjacent = merged_counts[0]
     return near, adjacent

@@ -1,4 +1,4 @@
-"""Pixels of a cube to label: their rows, places, positions and spectra."""
+"""Pixels of a cube to label: their rows, positions and spectra."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class Questions:
 
 
 def questions_of(cube: Cube, rows: Ints) -> Questions:
-    """Find the pixels of some rows, each once, in any order.
+    """Return the pixels of distinct rows, in any order.
 
-    Cost: one pass that reads only the blocks that hold these rows.
+    Cost: one pass over the blocks with these rows.
 
     >>> from daskclust import open_cube
     >>> image = np.arange(12.0).reshape(2, 3, 2)
-    >>> found = questions_of(open_cube(image, dims=("y", "x", "band")), np.array([5, 1]))
-    >>> found.lines.tolist(), found.columns.tolist(), found.spectra.tolist()
+    >>> questions = questions_of(open_cube(image, dims=("y", "x", "band")), np.array([5, 1]))
+    >>> questions.lines.tolist(), questions.columns.tolist(), questions.spectra.tolist()
     ([1, 0], [2, 1], [[10.0, 11.0], [2.0, 3.0]])
     """
     rows = np.asarray(rows, np.int64)
@@ -47,8 +47,8 @@ def questions_of(cube: Cube, rows: Ints) -> Questions:
             f"rows must be in [0, {cube.n_valid}), the valid pixels, got {rows.min()} to "
             f"{rows.max()}."
         )
-    places, spectra = cube.find_pixels(rows)
-    lines, columns = np.divmod(places, cube.shape[1])
+    numbers, spectra = cube.find_pixels(rows)
+    lines, columns = np.divmod(numbers, cube.shape[1])
     grid = cube.pixel_grid
     x, y = grid.positions(columns + 0.5, lines + 0.5)
     if cube.wavelengths is None:

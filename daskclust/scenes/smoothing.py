@@ -1,7 +1,8 @@
-"""Maps without salt and pepper: labels smoothed where spectra are alike, and small regions sieved.
+"""Smoothing of label maps: labels of similar neighbors, and replacement of small regions.
 
-Each pixel depends on those within `REACH` of it, so blocks are swept with this many pixels of
-their neighbors; the sieve merges what blocks know of their regions.  Neither depends on the chunks.
+A pixel depends on pixels at a distance of at most `REACH`, so a block is swept with this many
+pixels of its neighbors.  Regions at the edges of blocks are merged in one task.  Results do not
+depend on the chunks.
 """
 
 from __future__ import annotations
@@ -55,36 +56,38 @@ def smooth(
     strength: float = 0.5,
     min_pixels: int = 0,
 ) -> da.Array:
-    """Smooth labels where neighboring spectra are alike, and sieve regions; see ``Cube.smooth``."""
+    """Smooth labels of similar neighbors, and replace small regions; see ``Cube.smooth``."""
     is_number = isinstance(strength, int | float | np.integer | np.floating)
     if not (is_number and 0 <= strength < math.inf):
         raise ValueError(f"strength must be a finite number >= 0, got {strength!r}.")
     is_whole = isinstance(min_pixels, int | np.integer) and not isinstance(min_pixels, bool)
     if not is_whole or min_pixels < 0:
         raise ValueError(f"min_pixels must be an integer >= 0, got {min_pixels!r}.")
-    given = align(labels, counted.counts)
-    if given.dtype.kind not in "biuOUST":
-        raise ValueError(f"labels must be integers or text, got dtype {given.dtype}.")
+    aligned = align(labels, counted.counts)
+    if aligned.dtype.kind not in "biuOUST":
+        raise ValueError(f"labels must be integers or text, got dtype {aligned.dtype}.")
     if proba is not None:
-        # Looked at even where the strength is 0: a mistake is one in both cases.
+        # Check `proba` also if the strength is 0.
         proba = _checked(proba, counted.counts)
     sweeps = proba is not None and strength > 0 and sum(counted.counts) > 0
     sieves = min_pixels > 1 and sum(counted.counts) > 0
     if not sweeps and not sieves:
-        return given
+        return aligned
     grid = blocks.grid
     unknown = (math.nan,) * grid.count
     if sweeps:
-        both = _swept(blocks, counted, given, proba, float(strength))
-        left = of_each(_left, both, given, chunks=unknown, dtype=given.dtype)
-        # `left` is an input so that the labels of a block are not needed after its sweeps.
-        votes = of_each(_votes, both, given, left, k=proba.shape[1])
-        table = _election(votes, given.dtype)
+        both = _swept(blocks, counted, aligned, proba, float(strength))
+        unchanged = of_each(
+            _labels_without_code, both, aligned, chunks=unknown, dtype=aligned.dtype
+        )
+        # `unchanged` is an input, so that the labels of a block are not needed after its sweeps.
+        votes = of_each(_votes, both, aligned, unchanged, k=proba.shape[1])
+        table = _election(votes, aligned.dtype)
         codes = of_each(_decoded, both, table, chunks=grid.pixels, dtype=both.dtype)
     else:
         numbers_, names = as_numbers(labels)
-        known = None if names is None else np.array(list(names.values()))
-        table = da.from_array(one_object((known, None)), chunks=1)
+        names_by_code = None if names is None else np.array(list(names.values()))
+        table = da.from_array(one_object((names_by_code, None)), chunks=1)
         numbers = align(numbers_, counted.counts)
         codes = blocks.map(
             _spread_codes,
@@ -93,10 +96,12 @@ def smooth(
             dtype=_signed(numbers.dtype),
             token="daskclust-codes",
         )
-        left = of_each(_left, codes, given, chunks=unknown, dtype=given.dtype)
+        unchanged = of_each(
+            _labels_without_code, codes, aligned, chunks=unknown, dtype=aligned.dtype
+        )
     if sieves:
         codes = _sieved(codes, grid, int(min_pixels))
-    return of_each(_rows, codes, left, table, chunks=given.chunks[0], dtype=given.dtype)
+    return of_each(_rows, codes, unchanged, table, chunks=aligned.chunks[0], dtype=aligned.dtype)
 
 
 def _checked(proba: Any, counts: tuple[int, ...]) -> da.Array:
@@ -108,13 +113,13 @@ def _checked(proba: Any, counts: tuple[int, ...]) -> da.Array:
             f"got shape {proba.shape} and dtype {proba.dtype}."
         )
     lazy = seen_alike(proba) if isinstance(proba, da.Array) else da.from_array(proba)
-    known = not any(math.isnan(size) for size in lazy.chunks[0])
-    if known and lazy.shape[0] != sum(counts):
+    lengths_known = not any(math.isnan(size) for size in lazy.chunks[0])
+    if lengths_known and lazy.shape[0] != sum(counts):
         raise ValueError(
             "proba must have one row for each row of samples, got "
             f"{lazy.shape[0]} rows for {sum(counts)} valid pixels."
         )
-    if known:
+    if lengths_known:
         return lazy.rechunk((tuple(counts), -1))
     if lazy.numblocks != (len(counts), 1):
         raise ValueError(
@@ -126,7 +131,7 @@ def _checked(proba: Any, counts: tuple[int, ...]) -> da.Array:
 
 
 def _only(block: Any) -> Any:
-    """Return what an array holds of which Dask hands the only chunk, as a list or as it is."""
+    """Return a chunk, which Dask passes directly or in a list of one."""
     return block[0] if isinstance(block, list) else block
 
 
@@ -168,13 +173,13 @@ def _swept(
     return flatten(_swept_blocks(both.rechunk((*wide, -1)), strength), grid)
 
 
-# Blocks wait for the next line of blocks.  Parts that others need of them are copies, made before
-# anything else: views, as of ``dask.array.overlap``, would keep complete blocks in memory, which
-# Dask does not count.
+# Blocks wait for the next line of blocks.  The edges that other blocks need are copied first.
+# Views, as in ``dask.array.overlap``, would keep complete blocks in memory without being counted by
+# Dask.
 
 
 def _affinities(blocks: CubeBlocks, scaling: Scaling, scale: float) -> da.Array:
-    """Return how much each pixel is like those on the right and below: (y, x, 2)."""
+    """Return the similarity of each pixel to its right and its lower neighbor: (y, x, 2)."""
     grid = blocks.grid
     inner = blocks.map(
         _block_alike,
@@ -191,9 +196,9 @@ def _affinities(blocks: CubeBlocks, scaling: Scaling, scale: float) -> da.Array:
     for i, j in np.ndindex(down, across):
         number = i * across + j
         layer[first, number] = task(itemgetter(1), (inner.name, number))
-        beside = (first, number + 1) if j + 1 < across else None
+        right = (first, number + 1) if j + 1 < across else None
         below = (first, number + across) if i + 1 < down else None
-        layer[name, i, j, 0] = task(_alike, (inner.name, number), beside, below, scale)
+        layer[name, i, j, 0] = task(_alike, (inner.name, number), right, below, scale)
     return on_top_of(inner, name, layer, (*grid.chunks, (2,)), np.float32)
 
 
@@ -205,9 +210,9 @@ def _block_alike(
     scaling: Scaling,
     scale: float,
 ) -> tuple[Array, tuple[Array, Array], tuple[Array, Array]]:
-    """Return affinities within a block, and its first and last column and line.
+    """Return affinities within a block, and the spectra of its first and last column and line.
 
-    Of these the spectra, and before them whether the pixel is a row.
+    The first value of a spectrum is 1 if the pixel is a row, and 0 otherwise.
     """
     valid, values = source.pixels(number, excluded)
     flat = np.zeros((len(valid), values.shape[1] + 1), np.result_type(scaling.dtype, np.float32))
@@ -220,15 +225,15 @@ def _block_alike(
     return inner, (block[:, :1].copy(), block[:1].copy()), (block[:, -1:].copy(), block[-1:].copy())
 
 
-def _alike(part: Any, beside: Any, below: Any, scale: float) -> Array:
+def _alike(block: Any, right: Any, below: Any, scale: float) -> Array:
     """Return the affinities of a block, with those to the blocks on the right and below."""
-    inner, _, (column, line) = part
+    inner, _, (column, line) = block
     out: Array = inner.copy()
-    for side, own, other in ((0, column, beside), (1, line, below)):
+    for side, own, other in ((0, column, right), (1, line, below)):
         if other is not None:
             pair = np.concatenate([own, other[side]], axis=1 - side)
-            found = affinities(pair[:, :, 1:], pair[:, :, 0] != 0, *own.shape[:2], scale)
-            (out[:, -1:] if side == 0 else out[-1:])[:, :, side] = found[:, :, side]
+            between = affinities(pair[:, :, 1:], pair[:, :, 0] != 0, *own.shape[:2], scale)
+            (out[:, -1:] if side == 0 else out[-1:])[:, :, side] = between[:, :, side]
     return out
 
 
@@ -237,13 +242,13 @@ def _joined(shares: Array, alike: Array) -> Array:
 
 
 def _swept_blocks(image: da.Array, strength: float) -> da.Array:
-    """Sweep an image (y, x, classes and affinities), each block with `REACH` pixels around it."""
+    """Sweep an image (y, x, classes and affinities) in blocks with `REACH` more pixels around."""
     down, across = image.numblocks[:2]
     edge, name = f"daskclust-edge-{image.name}", f"daskclust-swept-{strength}-{image.name}"
     dtype = np.min_scalar_type(-max(image.shape[2] - 2, 2))
     layer: dict[Any, Any] = {}
 
-    def part(i: int, j: int, side: int) -> Any:
+    def edge_of(i: int, j: int, side: int) -> Any:
         if not (0 <= i < down and 0 <= j < across):
             return None
         key = (edge, i, j, side)
@@ -254,15 +259,15 @@ def _swept_blocks(image: da.Array, strength: float) -> da.Array:
     for i, j in np.ndindex(down, across):
         core = (image.name, i, j, 0)
         around = [
-            [part(i - 1, j - 1, 1), part(i - 1, j, 1), part(i - 1, j + 1, 1)],
-            [part(i, j - 1, 3), core, part(i, j + 1, 2)],
-            [part(i + 1, j - 1, 0), part(i + 1, j, 0), part(i + 1, j + 1, 0)],
+            [edge_of(i - 1, j - 1, 1), edge_of(i - 1, j, 1), edge_of(i - 1, j + 1, 1)],
+            [edge_of(i, j - 1, 3), core, edge_of(i, j + 1, 2)],
+            [edge_of(i + 1, j - 1, 0), edge_of(i + 1, j, 0), edge_of(i + 1, j + 1, 0)],
         ]
         before = (REACH if i else 0) + (REACH if j else 0)
         odd = (tops[i] + lefts[j] - before) % 2
-        # Its own edges are inputs so that the block is not needed after its sweeps.
-        own = [part(i, j, side) for side in range(4)] if down * across > 1 else []
-        layer[name, i, j, 0] = task(_block_swept, around, own, strength, odd, dtype)
+        # The block's edges are inputs, so that the block is not needed after its sweeps.
+        own_edges = [edge_of(i, j, side) for side in range(4)] if down * across > 1 else []
+        layer[name, i, j, 0] = task(_block_swept, around, own_edges, strength, odd, dtype)
     return on_top_of(image, name, layer, (*image.chunks[:2], (2,)), dtype)
 
 
@@ -272,25 +277,25 @@ def _edge(block: Array, side: int) -> Array:
 
 
 def _block_swept(around: Any, _: Any, strength: float, odd: int, dtype: Any) -> Array:
-    """Sweep a block; `around` holds three rows of blocks or their edges, None beyond the image."""
+    """Sweep a block; `around` contains 3 x 3 blocks or their edges, None outside the image."""
     core = around[1][1]
     k = core.shape[2] - 2
-    before = [REACH if part is not None else 0 for part in (around[0][1], around[1][0])]
-    after = [REACH if part is not None else 0 for part in (around[2][1], around[1][2])]
+    before = [REACH if edge is not None else 0 for edge in (around[0][1], around[1][0])]
+    after = [REACH if edge is not None else 0 for edge in (around[2][1], around[1][2])]
     height, width = (sum(sizes) for sizes in zip(before, core.shape[:2], after, strict=True))
     shares, alike = (np.empty((height, width, n), np.float32) for n in (k, 2))
-    places = [
+    spans = [
         (slice(0, first), slice(first, size - last), slice(size - last, size))
         for size, first, last in zip((height, width), before, after, strict=True)
     ]
-    for rows, line in zip(places[0], around, strict=True):
-        for at, (columns, part) in enumerate(zip(places[1], line, strict=True)):
-            if part is not None:
-                # A neighbor at a corner gives the end of its line.
-                some = part[:, -REACH:] if at == 0 else part[:, :REACH] if at == 2 else part
-                shares[rows, columns], alike[rows, columns] = some[..., :k], some[..., k:]
-    found = swept(shares, alike, strength, odd)[places[0][1], places[1][1]]
-    return found.astype(dtype)
+    for rows, line in zip(spans[0], around, strict=True):
+        for i, (columns, edge) in enumerate(zip(spans[1], line, strict=True)):
+            if edge is not None:
+                # A block at a corner contributes the end of its line.
+                values = edge[:, -REACH:] if i == 0 else edge[:, :REACH] if i == 2 else edge
+                shares[rows, columns], alike[rows, columns] = values[..., :k], values[..., k:]
+    best = swept(shares, alike, strength, odd)[spans[0][1], spans[1][1]]
+    return best.astype(dtype)
 
 
 def _at_least(size: int, step: int) -> tuple[int, ...]:
@@ -300,9 +305,9 @@ def _at_least(size: int, step: int) -> tuple[int, ...]:
 
 
 def _signed(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the type of codes that holds labels and what is below 0."""
-    found = np.result_type(dtype, np.int8)
-    return found if found.kind == "i" else np.dtype(np.int64)
+    """Return a signed type for labels and negative codes."""
+    signed = np.result_type(dtype, np.int8)
+    return signed if signed.kind == "i" else np.dtype(np.int64)
 
 
 def _spread_codes(source: CubeSource, number: int, excluded: Bools | None, labels: Array) -> Ints:
@@ -315,7 +320,7 @@ def _spread_codes(source: CubeSource, number: int, excluded: Bools | None, label
 def _spread_shares(
     source: CubeSource, number: int, excluded: Bools | None, labels: Array, proba: Any
 ) -> Array:
-    """Put posteriors on the pixels of a block: NaN where it is masked, -1 where it has no label."""
+    """Put posteriors on the pixels of a block: NaN if masked, -1 without a label."""
     shares = _only(proba)
     valid, _ = source.valid(number, excluded)
     out = np.full((source.grid.pixels_of(number), shares.shape[1]), np.nan, np.float32)
@@ -329,11 +334,11 @@ def _lacks(labels: Array) -> Bools:
     return absent | (np.ma.getdata(labels) == -1) if labels.dtype.kind == "i" else absent
 
 
-# Which label a column of posteriors stands for
+# The label of each column of posteriors
 
 
-def _left(codes: Any, labels: Array) -> Array:
-    """Return the labels of rows that have no code."""
+def _labels_without_code(codes: Any, labels: Array) -> Array:
+    """Return the labels of rows without a code."""
     codes = _only(codes)
     codes = codes[:, 1] if codes.ndim == 2 else codes
     codes = codes[codes != MASKED]
@@ -343,21 +348,21 @@ def _left(codes: Any, labels: Array) -> Array:
 
 
 def _votes(both: Any, labels: Array, _: Array, *, k: int) -> NDArray[np.object_]:
-    """Count which labels the rows have whose posterior is the highest in each column."""
+    """Count the labels of the rows with the highest posterior in each column."""
     before = _only(both)[:, 1]
     before = before[before != MASKED]
-    there = before != NONE
-    found, inverse = np.unique(np.ma.getdata(labels)[there], return_inverse=True)
+    has_code = before != NONE
+    names, inverse = np.unique(np.ma.getdata(labels)[has_code], return_inverse=True)
     pairs, counts = np.unique(
-        before[there].astype(np.int64) + k * inverse.ravel(), return_counts=True
+        before[has_code].astype(np.int64) + k * inverse.ravel(), return_counts=True
     )
-    return one_object((k, found[pairs // k], pairs % k, counts))
+    return one_object((k, names[pairs // k], pairs % k, counts))
 
 
 def _election(votes: da.Array, wanted: Any) -> da.Array:
-    """Add up votes block by block, and elect the labels of all columns.
+    """Add up votes block by block, and elect the label of each column.
 
-    One after another: so Dask sweeps blocks in their order, and few of them wait for neighbors.
+    Votes are added in a chain, so that Dask sweeps blocks in order and few wait for neighbors.
     """
     name = f"daskclust-elected-{votes.name}"
     layer: dict[Any, Any] = {("sum-" + name, 0): (votes.name, 0)}
@@ -368,10 +373,10 @@ def _election(votes: da.Array, wanted: Any) -> da.Array:
     return on_top_of(votes, name, layer, ((1,),), object)
 
 
-def _added(one: NDArray[np.object_], other: NDArray[np.object_]) -> NDArray[np.object_]:
-    k = one[0][0]
+def _added(first: NDArray[np.object_], second: NDArray[np.object_]) -> NDArray[np.object_]:
+    k = first[0][0]
     names, columns, counts = (
-        np.concatenate(pair) for pair in zip(one[0][1:], other[0][1:], strict=True)
+        np.concatenate(pair) for pair in zip(first[0][1:], second[0][1:], strict=True)
     )
     values, inverse = np.unique(names, return_inverse=True)
     pairs, at = np.unique(columns + k * inverse.ravel(), return_inverse=True)
@@ -381,50 +386,52 @@ def _added(one: NDArray[np.object_], other: NDArray[np.object_]) -> NDArray[np.o
 
 
 def _elected(votes: NDArray[np.object_], wanted: Any) -> NDArray[np.object_]:
-    """Return the most frequent label of each column, and which columns have any."""
+    """Return the most frequent label of each column, and a mask of columns with labels."""
     k, names, columns, counts = votes[0]
     values, inverse = np.unique(names, return_inverse=True)
     table = np.zeros((k, max(len(values), 1)), np.int64)
     table[columns, inverse.ravel()] = counts
-    known = table.sum(axis=1) > 0
+    has_label = table.sum(axis=1) > 0
     chosen = table.argmax(axis=1)
-    if len(np.unique(chosen[known])) < known.sum():
+    if len(np.unique(chosen[has_label])) < has_label.sum():
         raise ValueError(
-            "labels and proba are not of one model: two columns of proba stand for one label. "
-            "Expected model.predict(cube) and model.predict_proba(cube)."
+            "labels and proba must be of the same model, got two columns of proba for one label. "
+            "Use model.predict(cube) and model.predict_proba(cube)."
         )
     names = values[chosen] if len(values) else np.zeros(k, wanted)
-    return one_object((names, known))
+    return one_object((names, has_label))
 
 
 def _decoded(both: Any, table: Any) -> Ints:
-    """Return the column of each pixel; one for which no label is known stays away."""
+    """Return the column of each pixel; columns without a label are not used."""
     after, before = _only(both).T
-    _, known = _only(table)[0]
-    strange = after >= 0
-    strange[strange] = ~known[after[strange]]
-    out: Ints = np.where(strange, before, after)
+    _, has_label = _only(table)[0]
+    no_label = after >= 0
+    no_label[no_label] = ~has_label[after[no_label]]
+    out: Ints = np.where(no_label, before, after)
     return out
 
 
-def _rows(codes: Ints, left: Array, table: Any) -> Array:
-    """Return codes of pixels as labels of rows, and those that are left as they were."""
+def _rows(codes: Ints, unchanged: Array, table: Any) -> Array:
+    """Return codes of pixels as labels of rows; rows without a code keep their labels."""
     codes = codes[codes != MASKED]
-    names, there = _only(table)[0][0], codes >= 0
-    # As `left`, which may have a mask.
-    out = np.repeat(left[:1] if len(left) else np.zeros_like(left, shape=1), len(codes))
-    out[~there] = left
-    out[there] = codes[there] if names is None else names[codes[there]]
+    names, has_code = _only(table)[0][0], codes >= 0
+    # The result has a mask if `unchanged` has a mask.
+    out = np.repeat(
+        unchanged[:1] if len(unchanged) else np.zeros_like(unchanged, shape=1), len(codes)
+    )
+    out[~has_code] = unchanged
+    out[has_code] = codes[has_code] if names is None else names[codes[has_code]]
     return out
 
 
-# Sieve
+# Small regions
 
 
 def _sieved(codes: da.Array, grid: BlockGrid, least: int) -> da.Array:
-    """Replace the small regions of a flat map; exact for any blocks.
+    """Replace the small regions of a flat map; the result does not depend on the blocks.
 
-    Regions are found twice: they are larger than the map, which waits until all have been seen.
+    Regions are found twice, because they take more memory than the map.
     """
     ids = da.arange(grid.count, chunks=1, dtype=np.int64)
     verdicts = da.blockwise(
@@ -466,5 +473,5 @@ def _merged(
 
 
 def _block_replaced(ids: Ints, codes: Ints, verdicts: Any, *, grid: BlockGrid, least: int) -> Ints:
-    found, _ = _block_regions(ids, codes, grid, least)
-    return replaced(found, _only(verdicts)[0][int(ids[0])]).ravel().astype(codes.dtype)
+    regions, _ = _block_regions(ids, codes, grid, least)
+    return replaced(regions, _only(verdicts)[0][int(ids[0])]).ravel().astype(codes.dtype)

@@ -38,14 +38,16 @@ def _of_blocks(blocks: CubeBlocks, token: str, *, moments: bool) -> da.Array:
 def survey_some(blocks: CubeBlocks, numbers: Sequence[int]) -> tuple[int, Bools]:
     """Count the valid pixels of some blocks, and find the bands with data in any of them."""
     surveys = _of_blocks(blocks, "daskclust-count", moments=False)
-    (found,) = compute("the count of pixels", surveys.blocks[[int(number) for number in numbers]])
+    (statistics,) = compute(
+        "the count of pixels", surveys.blocks[[int(number) for number in numbers]]
+    )
     p, keep = blocks.source.n_bands, blocks.source.keep_incomplete
-    (merged,) = _block_tasks.merge_surveys(found, n_bands=p, keep_incomplete=keep)
+    (merged,) = _block_tasks.merge_surveys(statistics, n_bands=p, keep_incomplete=keep)
     return int(merged[0]), merged[2 : 2 + p] != 0
 
 
 def warn_of_empty_bands(source: CubeSource, present: Bools, *, must_have_data: bool) -> None:
-    """Warn about bands kept that have no data; an error if they `must_have_data`."""
+    """Warn about used bands without data; raise ValueError if bands `must_have_data`."""
     kept = np.arange(source.n_stored) if source.bands is None else source.bands
     text = as_ranges(kept[~present])
     if must_have_data:
@@ -55,8 +57,8 @@ def warn_of_empty_bands(source: CubeSource, present: Bools, *, must_have_data: b
         )
     warn(
         f"Bands {text} hold no data in any pixel and are left out: {int(present.sum())} of "
-        f"{source.n_stored} bands are used. Name them in bad_bands (--bad-bands) to do without "
-        "this warning.",
+        f"{source.n_stored} bands are used. Name them in bad_bands (--bad-bands) to avoid this "
+        "warning.",
         DaskclustWarning,
     )
 
@@ -65,8 +67,8 @@ def survey(blocks: CubeBlocks, scale: Scale, dtype: np.dtype[Any]) -> tuple[Surv
     """Count the valid pixels of each block, and return the scaling and the bands with data.
 
     One pass, which is skipped if all pixels are valid and `scale` needs no moments. Two numbers
-    per block reach the client. A tree of tasks merges the statistics of the bands. The scaling
-    has the bands with data. For ``"whitened"`` samples are not scaled.
+    per block reach the client. A tree of tasks merges the statistics of the bands. The scaling is
+    for the bands with data. For ``"whitened"``, it does not scale samples.
     """
     moments, scaling = scale == "standard", scale
     if not isinstance(scaling, Scaling):
@@ -86,7 +88,7 @@ def survey(blocks: CubeBlocks, scale: Scale, dtype: np.dtype[Any]) -> tuple[Surv
     if not present.any():
         present[:] = True  # a scene without any data keeps its bands
     if moments:
-        n, mean, squares = (part[present] for part in total[0, 2 + p :].reshape(3, p))
+        n, mean, squares = (values[present] for values in total[0, 2 + p :].reshape(3, p))
         std = np.sqrt(squares / np.maximum(n, 1.0))
         std[std == 0.0] = 1.0  # a constant band: centered, not divided by zero
         scaling = replace(scaling, mean=mean, std=std)

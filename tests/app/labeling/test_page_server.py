@@ -408,7 +408,7 @@ def test_messages_that_make_no_sense_are_refused(served, body):
 
 
 def test_tiles_of_every_level_show_every_so_manyth_pixel(monkeypatch):
-    for name, pixels in (("TILE", 8), ("OVERVIEW", 10), ("READ", 20), ("_PLACES", 60)):
+    for name, pixels in (("TILE", 8), ("OVERVIEW", 10), ("READ", 20), ("_PIXELS_AT_ONCE", 60)):
         monkeypatch.setattr(f"daskclust.app.labeling.pictures.{name}", pixels)
     values = np.random.default_rng(0).random((75, 50, 3), np.float32)
     values[3:9, 4:20] = np.nan
