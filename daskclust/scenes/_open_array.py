@@ -60,7 +60,7 @@ from daskclust.scenes.formats.vector import (
     points_image,
     rasterize,
     read_points,
-    says_pixels,
+    has_pixels,
 )
 
 #: Maximum number of names of arrays that a message lists.
@@ -720,7 +720,7 @@ def _from_features(
     """Return an image of the classes of polygons, or of single pixels, on the cube's grid."""
     cut = chunks or ((grid.shape[0],), (grid.shape[1],))
     is_path = isinstance(source, str | os.PathLike)
-    if is_path and (kind_of(source) == "table" or (grid.crs is None and says_pixels(source))):
+    if is_path and (kind_of(source) == "table" or (grid.crs is None and has_pixels(source))):
         if layer is not None:
             raise ValueError(f"variable={layer!r}, but the file has no layers. Omit variable.")
         rows, columns, classes = read_points(source, grid, class_column=class_column)

@@ -380,7 +380,7 @@ def test_a_geotiff_that_cannot_say_where_it_lies_warns(tmp_path: Path) -> None:
     for item in (a.isel(x=[0, 1, 3, 4]), a.isel(x=[3]).rio.write_crs("EPSG:32633")):
         cube = daskclust.open_cube(item)
         labels = np.zeros(cube.n_valid, int)
-        with pytest.warns(DaskclustWarning, match=r"'.*map.tif' has rows and columns alone"):
+        with pytest.warns(DaskclustWarning, match=r"'.*map.tif' has only rows and columns"):
             cube.write_labels(labels, tmp_path / "map.tif", overwrite=True)
         assert_array_equal(
             cube.write_labels(labels, tmp_path / "m.zarr", overwrite=True)["x"], item.x

@@ -32,15 +32,15 @@ def describe_features(
 ) -> dict[str, Any]:
     """Describe a vector file as JSON values.
 
-    `classes` is None if the column of the classes is not known. `scene` counts the features that
-    lie inside, partly inside and outside of it.
+    `classes` is None if the column of the classes is not known. `scene` counts the features
+    inside, partly inside and outside a scene.
     """
     with needs_extra(f"{os.fspath(path)!r}"):
         import shapely
     crs, shapes, columns = read_features(path)
     shown = repr(redact(path))
-    there = ~(shapely.is_missing(shapes) | shapely.is_empty(shapes))
-    kinds = Counter(str(kind) for kind in shapely.get_type_id(shapes[there]).tolist())
+    has_shape = ~(shapely.is_missing(shapes) | shapely.is_empty(shapes))
+    kinds = Counter(str(kind) for kind in shapely.get_type_id(shapes[has_shape]).tolist())
     areas = _areas(shapes, crs)
     column: str | None
     try:
@@ -48,37 +48,37 @@ def describe_features(
     except ValueError:  # several may be meant
         texts = [name for name, values in columns.items() if values.dtype.kind in "OU"]
         column = texts[0] if len(texts) == 1 else None
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "kind": "vector file",
         "features": len(shapes),
         "geometries": {
             str(shapely.GeometryType(int(kind)).name).lower(): count
             for kind, count in kinds.items()
         },
-        "without_geometry": int((~there).sum()),
+        "without_geometry": int((~has_shape).sum()),
         "columns": list(columns),
         "class_column": column,
         "classes": None if column is None else _classes(columns[column], areas, shown),
         "square_meters": None if areas is None else math.fsum(areas),
         "crs": None if crs is None else system_name(crs),
-        "bounds": shapely.total_bounds(shapes[there]).tolist() if there.any() else None,
+        "bounds": shapely.total_bounds(shapes[has_shape]).tolist() if has_shape.any() else None,
         "scene": None,
     }
     if scene is not None:
         if crs is None or scene.crs is None:
-            which = shown if crs is None else "the scene"
+            which_data = shown if crs is None else "the scene"
             raise ValueError(
-                f"{which} states no coordinate system, so the overlap is not known. Assign one, "
-                "for example with ogr2ogr -a_srs, or write_crs() of rioxarray."
+                f"{which_data} states no coordinate system, so the overlap is not known. Assign "
+                "one, for example with ogr2ogr -a_srs, or write_crs() of rioxarray."
             )
-        edge, moved = outline(scene), on_grid(shapes[there], crs, scene.crs, shown)
+        edge, moved = outline(scene), on_grid(shapes[has_shape], crs, scene.crs, shown)
         inside, touched = shapely.covers(edge, moved), shapely.intersects(edge, moved)
-        found["scene"] = {
+        facts["scene"] = {
             "inside": int(inside.sum()),
             "partly": int((touched & ~inside).sum()),
             "outside": int((~touched).sum()),
         }
-    return found
+    return facts
 
 
 def _classes(values: NDArray[Any], areas: Floats | None, shown: str) -> list[dict[str, Any]]:
@@ -100,17 +100,17 @@ def _areas(shapes: Any, crs: str | None) -> Floats | None:
         return None
     import shapely
 
-    own = known_system(crs)
-    ellipsoid = None if own is None or own.geodetic_crs is None else own.get_geod()
+    system = known_system(crs)
+    ellipsoid = None if system is None or system.geodetic_crs is None else system.get_geod()
     if ellipsoid is None:
         return None
-    turn = to_degrees(crs).transform
-    moved = shapely.transform(shapes, lambda xy: np.stack(turn(*xy.T), axis=1))
-    # Rings may run either way around.
-    upright = shapely.normalize(moved)
+    to_lon_lat = to_degrees(crs).transform
+    moved = shapely.transform(shapes, lambda xy: np.stack(to_lon_lat(*xy.T), axis=1))
+    # Rings may have either direction.
+    normalized = shapely.normalize(moved)
     return np.array(
         [
             0.0 if shape is None else abs(ellipsoid.geometry_area_perimeter(shape)[0])
-            for shape in upright
+            for shape in normalized
         ]
     )

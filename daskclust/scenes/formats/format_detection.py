@@ -1,4 +1,4 @@
-"""Common to all readers: the attributes that they leave on an array, and the missing extra."""
+"""Definitions of all readers: attributes of arrays, and the error for a missing extra."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from contextlib import contextmanager
 
 from daskclust.core.storage.redact import redact
 
-#: Attribute of a DataArray: one truth value a band, True where the file calls it bad.
+#: Attribute of a DataArray: one boolean per band, True for bands that the file marks as bad.
 BAD_BANDS = "bad_bands"
-#: Attribute of a DataArray: one name a band.
+#: Attribute of a DataArray: one name per band.
 BAND_NAMES = "band_names"
-#: Attribute of a DataArray: for each band the values that mean "no data", where bands differ.
+#: Attribute of a DataArray: the values that mean "no data" per band, if bands differ.
 NODATA_OF_BANDS = "nodata_of_bands"
 #: Variables next to a cube: centers of its bands, and 1 for good bands (as in EMIT).
 CENTERS = ("wavelength", "wavelengths", "center_wavelength", "center_wavelengths")
@@ -20,8 +20,8 @@ GOOD = ("good_wavelengths", "good_bands")
 OF_BANDS = (*CENTERS, *GOOD)
 RASTER_EXTRA = "pip install 'daskclust[raster]'"
 
-# Rows and columns that a block has at least, where the file is stored in strips or small tiles.
-_LEAST = 256
+# Minimum number of rows and columns of a block, for files with strips or small tiles.
+_MIN_SIDE = 256
 _BLOCK_BYTES = 64 * 2**20
 
 
@@ -39,7 +39,7 @@ def needs_extra(what: str) -> Iterator[None]:
 
 @contextmanager
 def maybe_unplaced() -> Iterator[None]:
-    """Open rasters that may have no place on Earth, without a warning of rasterio's for each."""
+    """Suppress rasterio's warnings about images without a position."""
     from rasterio.errors import NotGeoreferencedWarning
 
     with warnings.catch_warnings():
@@ -48,9 +48,9 @@ def maybe_unplaced() -> Iterator[None]:
 
 
 def block_of(stored: tuple[int, int], shape: tuple[int, int], pixel_bytes: int) -> tuple[int, int]:
-    """Rows and columns that are read at once: a multiple of the stored tiles or strips.
+    """Return rows and columns that are read at once: a multiple of the stored tiles or strips.
 
-    `stored` is the shape of a tile or strip, `pixel_bytes` that of one pixel with all its bands.
+    `stored` is the shape of a tile or strip. `pixel_bytes` are the bytes of a pixel with all bands.
 
     >>> block_of((1, 500), (1000, 500), 400)
     (256, 500)
@@ -60,8 +60,8 @@ def block_of(stored: tuple[int, int], shape: tuple[int, int], pixel_bytes: int) 
     (2, 50000)
     """
     rows, cols = (min(step, size) for step, size in zip(stored, shape, strict=True))
-    rows = min(shape[0], rows * -(-_LEAST // rows))
-    cols = min(shape[1], cols * -(-_LEAST // cols))
+    rows = min(shape[0], rows * -(-_MIN_SIDE // rows))
+    cols = min(shape[1], cols * -(-_MIN_SIDE // cols))
     strip = min(stored[0], shape[0])
     while rows > strip and rows * cols * pixel_bytes > _BLOCK_BYTES:
         rows = max(strip, rows // 2 // strip * strip)

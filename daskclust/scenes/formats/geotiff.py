@@ -21,20 +21,20 @@ from daskclust.scenes._georeference import IDENTITY, PixelGrid
 from daskclust.scenes.formats.format_detection import maybe_unplaced, needs_extra
 
 _TILE = 512
-#: GDAL's color tables belong to bytes and 16-bit numbers without sign.
-_MOST_COLORS = 2**16 - 1
-#: Suffix of the file in which GDAL keeps metadata that GeoTIFF does not support.
-_BESIDE = ".aux.xml"
-#: Endings of names that ask for a GeoTIFF.
+#: Largest code with a color: GDAL supports color tables for unsigned 8-bit and 16-bit integers.
+_MAX_COLOR = 2**16 - 1
+#: Suffix of the file in which GDAL stores metadata that GeoTIFF does not support.
+_METADATA_SUFFIX = ".aux.xml"
+#: Suffixes of GeoTIFF files.
 GEOTIFF_ENDINGS = (".tif", ".tiff")
-#: Tag of the files that daskclust writes: what they are.
+#: Tag of the files that daskclust writes, with the kind of the file.
 _MARK = "daskclust"
 #: Kinds of maps.
 LABEL_MAP, VALUE_MAP = "label map", "map of values"
 
 
 def is_geotiff(path: object) -> bool:
-    """Return True if the name of a target ends as that of a GeoTIFF.
+    """Return True if a target has the suffix of a GeoTIFF.
 
     >>> is_geotiff("map.tif"), is_geotiff("map.zarr")
     (True, False)
@@ -43,7 +43,7 @@ def is_geotiff(path: object) -> bool:
 
 
 class GeoTiff(Output):
-    """A cloud-optimized GeoTIFF with a tag of ours."""
+    """A cloud-optimized GeoTIFF with a tag of daskclust."""
 
     def check_location(self) -> None:
         """Raise an error for URLs, and if rasterio is missing."""
@@ -55,7 +55,7 @@ class GeoTiff(Output):
             import rasterio  # noqa: F401
 
     def written(self) -> Written | None:
-        """Return the tags of the file: a job is kept as JSON."""
+        """Return the tags of the file; the job is stored as JSON."""
         with needs_extra(f"{str(self.location)!r}"):
             import rasterio
         if self.path is None or not self.path.is_file():
@@ -71,7 +71,7 @@ class GeoTiff(Output):
 
 
 def map_at(location: Any, kind: str, *, overwrite: bool = False) -> Output:
-    """Return the output of a map: a GeoTIFF by the ending of its name, or a Zarr group.
+    """Return the output of a map: a GeoTIFF if its name has such a suffix, else a Zarr group.
 
     >>> type(map_at("map.tif", "label map")).__name__, type(map_at("map", "label map")).__name__
     ('GeoTiff', 'Group')
@@ -102,17 +102,15 @@ def write_cog(
 ) -> Generator[None, Array, Path]:
     """Write a map atomically as a cloud-optimized GeoTIFF; a generator.
 
-    `windows` (rows, columns) are disjoint and together cover the image.  The values of each are
-    sent to the generator, of shape (rows, columns) or (bands, rows, columns).  It returns the path
-    after the last ones. `legend` is called when all blocks are written,
-    `check` before the file gets its name: it raises where the map must not be kept. `attributes`
-    are JSON values, kept as tags, without the credentials of URLs; texts as they are. Of one band
-    of numbers, their ``long_name`` is its name.
+    `windows` (rows, columns) are disjoint and cover the image.  The generator receives the values
+    of each window, of shape (rows, columns) or (bands, rows, columns), and returns the path.
+    `legend` is called when all blocks are written.  `check` is called before the file gets its
+    name; it raises an error if the map must not be written.  `attributes` are stored as tags, as
+    text or JSON, without credentials in URLs.  Their ``long_name`` names a single band of numbers.
 
-    Memory: one block, and GDAL's cache.  A plain tiled GeoTIFF is first written next to the
-    target, then copied by GDAL's COG driver, which adds overviews (nearest
-    neighbor for classes).  GDAL forgets errors of its cache: the copy is read again, and
-    compared with what was written by a checksum of each block.
+    Memory: one block, and GDAL's cache.  A tiled GeoTIFF is first written next to the target.  Then
+    GDAL's COG driver copies it and adds overviews (nearest neighbor for classes).  GDAL ignores
+    errors of its cache, so the copy is read again and compared by a checksum of each block.
     """
     import rasterio
     from affine import Affine
@@ -121,7 +119,7 @@ def write_cog(
 
     target = Path(output.location)
     plain = hidden_sibling(target, "partial")
-    written: list[tuple[Any, int]] = []
+    checksums: list[tuple[Any, int]] = []
     profile: dict[str, Any] = {
         "driver": "GTiff",
         "height": grid.shape[0],
@@ -141,12 +139,12 @@ def write_cog(
     if grid.crs is not None or grid.transform != IDENTITY:
         # The transform may be known without a coordinate system.
         profile["transform"] = Affine(*grid.transform)
-    said = redact_all(dict(attributes or {}))
-    texts = {k: v if isinstance(v, str) else json_text(v) for k, v in said.items()}
+    stored = redact_all(dict(attributes or {}))
+    texts = {k: v if isinstance(v, str) else json_text(v) for k, v in stored.items()}
     tags = {_MARK: output.kind, **texts}
     if band_names is None and legend is None and count == 1 and "long_name" in texts:
         band_names = [texts["long_name"]]
-    with output.new() as whole:
+    with output.new() as scratch_file:
         try:
             with _errors_of_writing(target), maybe_unplaced():
                 opened = rasterio.open(plain, "w", **profile)
@@ -156,56 +154,56 @@ def write_cog(
                     window = Window.from_slices(rows, cols)
                     bands = (values if values.ndim == 3 else values[None]).astype(dtype, copy=False)
                     file.write(bands, window=window)
-                    written.append((window, _checksum(bands)))
+                    checksums.append((window, _checksum(bands)))
                 file.update_tags(**tags)
                 for number, name in enumerate(band_names or (), start=1):
                     file.set_band_description(number, name)
-                means = Legend((), (), ()) if legend is None else legend()
-                names = means.by_code
+                drawn_legend = Legend((), (), ()) if legend is None else legend()
+                names = drawn_legend.by_code
                 if names:
                     file.update_tags(
                         1,
                         flag_values=",".join(map(str, names)),
                         flag_meanings=" ".join("_".join(name.split()) for name in names.values()),
-                        # As they are: meanings have no blanks, and two may become one.
+                        # Unchanged names: meanings have no blanks, so two names may become equal.
                         class_names=json.dumps({str(code): name for code, name in names.items()}),
                     )
-                if names and max(names) <= _MOST_COLORS and np.dtype(dtype).kind == "u":
-                    colors = means.color_by_code.items()
+                if names and max(names) <= _MAX_COLOR and np.dtype(dtype).kind == "u":
+                    colors = drawn_legend.color_by_code.items()
                     table = {code: (*bytes.fromhex(color[1:]), 255) for code, color in colors}
                     file.write_colormap(1, table)
-            if names and 0 <= min(names) and max(names) <= _MOST_COLORS:
+            if names and 0 <= min(names) and max(names) <= _MAX_COLOR:
                 _write_categories(plain, names)
             kind = "nearest" if np.dtype(dtype).kind in "iu" else "average"
             with _errors_of_writing(target), maybe_unplaced():
                 copy(
                     str(plain),
-                    str(whole),
+                    str(scratch_file),
                     driver="COG",
                     COMPRESS="DEFLATE",
                     BLOCKSIZE=_TILE,
                     OVERVIEW_RESAMPLING=kind,
                     BIGTIFF="IF_SAFER",
                 )
-                with rasterio.open(whole) as file:
-                    if any(_checksum(file.read(window=at)) != value for at, value in written):
-                        raise _unwritten(target, "it does not hold what was written to it")
+                with rasterio.open(scratch_file) as file:
+                    if any(_checksum(file.read(window=at)) != value for at, value in checksums):
+                        raise _unwritten(target, "its content differs from the written values")
             if check is not None:
                 check()
-            # Another map may be there by now: its classes stay.
+            # Another program may have written a map; its categories must stay.
             output.check()
-            categories = whole.with_name(whole.name + _BESIDE)
-            beside = target.with_name(target.name + _BESIDE)
+            categories = scratch_file.with_name(scratch_file.name + _METADATA_SUFFIX)
+            old_categories = target.with_name(target.name + _METADATA_SUFFIX)
             if categories.exists():
-                # First, so that a map is never there without its classes.
-                categories.replace(beside)
+                # The categories are written before the map, so that a map always has its classes.
+                categories.replace(old_categories)
             else:
-                # Those of the map that is replaced are not of this one.
-                beside.unlink(missing_ok=True)
+                # Remove the categories of the replaced map.
+                old_categories.unlink(missing_ok=True)
         finally:
-            for scratch in (plain.name, whole.name + _BESIDE):
-                for left in whole.parent.glob(scratch + "*"):
-                    left.unlink(missing_ok=True)
+            for scratch in (plain.name, scratch_file.name + _METADATA_SUFFIX):
+                for rest in scratch_file.parent.glob(scratch + "*"):
+                    rest.unlink(missing_ok=True)
     return target
 
 
@@ -215,7 +213,7 @@ def _checksum(bands: Array) -> int:
 
 @contextmanager
 def _errors_of_writing(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Name the file in errors of GDAL, whose classes are in part not public."""
+    """Name the file in errors of GDAL, some of whose classes are private."""
     try:
         yield
     except Exception as error:
@@ -224,17 +222,16 @@ def _errors_of_writing(path: str | os.PathLike[str]) -> Iterator[None]:
         raise _unwritten(path, str(error)) from error
 
 
-def _unwritten(path: str | os.PathLike[str], why: str) -> OSError:
+def _unwritten(path: str | os.PathLike[str], reason: str) -> OSError:
     return OSError(
-        f"{redact(path)!r} could not be written: {why}. Check that the disk is not full."
+        f"{redact(path)!r} could not be written: {reason}. Check that the disk is not full."
     )
 
 
 def _write_categories(path: Path, names: Mapping[int, str]) -> None:
-    """Name the values 0, 1, ... of a GeoTIFF, in a second file, as GDAL does.
+    """Write names of the values 0, 1, ... of a GeoTIFF to a second file, like GDAL.
 
-    GDAL writes category names of a GeoTIFF to an ``.aux.xml``; the COG driver copies
-    them along.
+    The COG driver copies the second file.
     """
     from xml.sax.saxutils import escape
 
@@ -242,7 +239,7 @@ def _write_categories(path: Path, names: Mapping[int, str]) -> None:
     rows = "".join(
         f"      <Category>{escape(names.get(code, ''))}</Category>\n" for code in range(highest + 1)
     )
-    path.with_name(path.name + _BESIDE).write_text(
+    path.with_name(path.name + _METADATA_SUFFIX).write_text(
         '<PAMDataset>\n  <PAMRasterBand band="1">\n    <CategoryNames>\n'
         f"{rows}    </CategoryNames>\n  </PAMRasterBand>\n</PAMDataset>\n",
         encoding="utf-8",

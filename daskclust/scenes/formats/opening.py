@@ -1,4 +1,4 @@
-"""Which reader a file needs."""
+"""Choice of the reader of a file."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from daskclust.scenes.formats.raster import open_raster, zipped_image
 def open_netcdf(path: str | os.PathLike[str], *, classic: bool) -> Any:
     """Open the top group of a NetCDF or HDF5 file as a lazy, undecoded ``xarray.Dataset``.
 
-    `classic` is NetCDF 3, which is not an HDF5 file. Wavelengths and lists of good bands are also
-    looked for in the groups below (EMIT keeps them in ``sensor_band_parameters``). A server that
-    gives no answer within ``daskclust.read-timeout`` is an OSError.
+    `classic` means NetCDF 3, which is not HDF5. Wavelengths and lists of good bands may also be in
+    groups below (EMIT stores them in ``sensor_band_parameters``). OSError is raised if a server
+    does not answer within ``daskclust.read-timeout``.
     """
     engine = "scipy" if classic else "h5netcdf"
     with needs_extra(f"{str(path)!r}"):
@@ -42,7 +42,7 @@ def open_netcdf(path: str | os.PathLike[str], *, classic: bool) -> Any:
         if limits := url_options(str(path)):
             options["storage_options"] = limits
     try:
-        found = xarray.open_dataset(path, chunks={}, **options)
+        dataset = xarray.open_dataset(path, chunks={}, **options)
         groups = {} if classic else xarray.open_groups(path, **options)
     except Exception as error:  # errors of parsers, which damaged files cause
         if unanswered(error):
@@ -58,23 +58,30 @@ def open_netcdf(path: str | os.PathLike[str], *, classic: bool) -> Any:
             ) from error
         raise OSError(
             f"{redact(path)!r} cannot be read as NetCDF or HDF5: {redact(error)}. Is the file "
-            "whole?"
+            "complete?"
         ) from error
-    # Of URLs there is nothing to compare.
+    # Files at URLs are not compared.
     files = SeenFiles([path])
-    for variable in found.data_vars.values():
+    for variable in dataset.data_vars.values():
         if dask.is_dask_collection(variable.data):
             variable.data = variable.data.map_blocks(
                 files.having_read, dtype=variable.dtype, meta=variable.data._meta
             )
-    sizes = {size for one in found.data_vars.values() if one.ndim == 3 for size in one.shape}
+    sizes = {
+        size
+        for variable_found in dataset.data_vars.values()
+        if variable_found.ndim == 3
+        for size in variable_found.shape
+    }
     for name in OF_BANDS:
-        beside = (group[name] for group in groups.values() if name in group.variables)
-        one = next((item for item in beside if item.ndim == 1 and item.size in sizes), None)
-        if one is not None and name not in found.variables:
-            # Along an axis of its own: a group may have another of that name.
-            found[name] = (f"{name} of a group", one.values, one.attrs)
-    return found
+        in_groups = (group[name] for group in groups.values() if name in group.variables)
+        variable_found = next(
+            (item for item in in_groups if item.ndim == 1 and item.size in sizes), None
+        )
+        if variable_found is not None and name not in dataset.variables:
+            # A new axis, because the group may have another axis with this name.
+            dataset[name] = (f"{name} of a group", variable_found.values, variable_found.attrs)
+    return dataset
 
 
 Kind = Literal["zarr", "netcdf", "netcdf3", "npy", "raster", "table", "vector"]
@@ -118,9 +125,9 @@ _BY_START: tuple[tuple[bytes, Kind], ...] = (
 
 
 def kind_of(path: str | os.PathLike[str]) -> Kind:
-    """Return the kind of a file by its first bytes, else by the ending of its name.
+    """Return the kind of a file by its first bytes, else by its suffix.
 
-    Folders are Zarr stores; URLs go by their ending.
+    Folders are Zarr stores. The kind of a URL depends on its suffix.
 
     >>> kind_of("scene.zarr"), kind_of("s3://bucket/scene.tif"), kind_of("rows.csv.gz")
     ('zarr', 'raster', 'table')
@@ -143,7 +150,7 @@ def kind_of(path: str | os.PathLike[str]) -> Kind:
 
 
 def _existing(name: str) -> str:
-    """Return the absolute path of a file: workers with another working directory find it."""
+    """Return the absolute path of a file, which is valid for workers in other directories."""
     if "://" in name:
         return name
     if not Path(name).exists():
@@ -156,15 +163,15 @@ def _existing(name: str) -> str:
 def open_file(path: str | os.PathLike[str]) -> Any:
     """Open an image file other than a Zarr store, lazy and undecoded.
 
-    A raster comes out as what is known of it, NetCDF as a Dataset, ``.npy`` as a Dask array.
+    Return a described array for a raster, a Dataset for NetCDF, and a Dask array for ``.npy``.
     """
     name = os.fspath(path)
     name = name if name.startswith("/vsi") else _existing(name)
     kind = kind_of(name)
     if kind == "npy":
-        held = NpyFile(Path(name))
-        meta = np.empty((0,) * held.ndim, held.dtype)
-        return da.from_array(held, chunks="auto", asarray=False, meta=meta)
+        npy_file = NpyFile(Path(name))
+        meta = np.empty((0,) * npy_file.ndim, npy_file.dtype)
+        return da.from_array(npy_file, chunks="auto", asarray=False, meta=meta)
     if kind in ("netcdf", "netcdf3"):
         return open_netcdf(name, classic=kind == "netcdf3")
     if kind in ("table", "vector"):
@@ -179,16 +186,16 @@ def open_files(paths: Sequence[str | os.PathLike[str]]) -> dict[str, Described]:
     """Open band files as images by their paths, in the order given."""
     if not paths:
         raise ValueError("The list of band files must name at least one file, got an empty list.")
-    found: dict[str, Described] = {}
+    images: dict[str, Described] = {}
     for path in paths:
         if kind_of(path) != "raster":
             raise ValueError(
                 f"Band files must be GeoTIFF, JPEG 2000 or ENVI files, got {redact(path)!r}."
             )
         name = _existing(os.fspath(path))
-        if name in found:
+        if name in images:
             raise ValueError(
                 f"The list of band files must name each file once, got {name!r} twice."
             )
-        found[name] = open_raster(name)
-    return found
+        images[name] = open_raster(name)
+    return images

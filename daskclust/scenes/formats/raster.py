@@ -34,15 +34,15 @@ from daskclust.scenes.formats.format_detection import (
 )
 
 #: Maximum number of blocks of a file whose position is checked.
-_BLOCKS_LOOKED_AT = 2000
-#: Without these an ENVI header does not say how the pixels lie; GDAL would guess.
+_CHECKED_BLOCKS = 2000
+#: Keys by which an ENVI header states the layout of the pixels; without them GDAL would guess.
 _ENVI_NEEDS = ("samples", "lines", "bands", "data type", "interleave")
 
 
 def check_whole(file: Any, name: str) -> None:
-    """Raise an error for a local file that is cut off, if its driver gives the positions of pixels.
+    """Raise OSError for a truncated local file, if its driver returns the positions of pixels.
 
-    Checks at most some thousand entries of the file's table of blocks, and reads no pixels.
+    At most ``_CHECKED_BLOCKS`` entries of the file's table of blocks are read, and no pixels.
     """
     if not Path(name).is_file():
         return
@@ -69,22 +69,22 @@ def _ends_of_blocks(file: Any) -> int:
     height, width = file.block_shapes[0]
     down, across = -(-file.height // height), -(-file.width // width)
     # With pixel interleaving, all bands are in the same blocks.
-    alone = file.tags(ns="IMAGE_STRUCTURE").get("INTERLEAVE") != "PIXEL"
-    bands = file.count if alone else 1
+    is_by_band = file.tags(ns="IMAGE_STRUCTURE").get("INTERLEAVE") != "PIXEL"
+    bands = file.count if is_by_band else 1
     total = bands * down * across
     ends = 0
-    for at in np.unique(np.linspace(0, total - 1, min(total, _BLOCKS_LOOKED_AT)).astype(np.int64)):
-        band, place = divmod(int(at), down * across)
-        y, x = divmod(place, across)
+    for block in np.unique(np.linspace(0, total - 1, min(total, _CHECKED_BLOCKS)).astype(np.int64)):
+        band, block_of_band = divmod(int(block), down * across)
+        y, x = divmod(block_of_band, across)
         keys = f"BLOCK_OFFSET_{x}_{y}", f"BLOCK_SIZE_{x}_{y}"
-        found = [file.get_tag_item(key, "TIFF", bidx=band + 1) for key in keys]
-        if None not in found:  # a block without data is not stored
-            ends = max(ends, sum(int(value) for value in found))
+        tag_values = [file.get_tag_item(key, "TIFF", bidx=band + 1) for key in keys]
+        if None not in tag_values:  # a block without data is not stored
+            ends = max(ends, sum(int(value) for value in tag_values))
     return ends
 
 
 def _check_envi_header(files: list[Path]) -> None:
-    """Refuse a header that does not say how the pixels lie: values would be read as others."""
+    """Raise OSError for a header without the layout of the pixels, which would be misread."""
     for header in files:
         if header.suffix.lower() != ".hdr":
             continue
@@ -92,32 +92,33 @@ def _check_envi_header(files: list[Path]) -> None:
         stated = {line.split("=")[0].strip().lower() for line in text.splitlines() if "=" in line}
         missing = [key for key in _ENVI_NEEDS if key not in stated]
         if missing or text.count("{") > text.count("}"):
-            what = f"it lacks {', '.join(missing)}" if missing else "a brace is not closed"
+            problem = f"it lacks {', '.join(missing)}" if missing else "a brace is not closed"
             raise OSError(
-                f"The ENVI header {str(header)!r} is not whole: {what}. Copy or download it again."
+                f"The ENVI header {str(header)!r} is not whole: {problem}. Copy or download it "
+                "again."
             )
 
 
 _ENVI_DATA = ("", ".img", ".dat", ".bsq", ".bil", ".bip", ".raw", ".bin")
-#: Files of a zipped store, and the others that are read from archives.
+#: Files of a zipped store, and suffixes of images that are read from archives.
 _ZARR = (".zarray", ".zgroup", ".zmetadata", "zarr.json")
 _ZIPPED = (".tif", ".tiff", ".jp2")
-#: Bytes of decoded blocks that GDAL keeps in a process.
+#: Maximum bytes of GDAL's cache of decoded blocks in a process.
 _CACHE_BYTES = 2**26
-#: Ending of the files in which GDAL stores further metadata, and maximum number of bytes read.
-_BESIDE, _MOST_BESIDE = ".aux.xml", 2**24
+#: Suffix of the files in which GDAL stores further metadata, and maximum number of bytes read.
+_METADATA_SUFFIX, _MAX_METADATA = ".aux.xml", 2**24
 _CENTER_UM = "CENTRAL_WAVELENGTH_UM"
 _WAVELENGTH_TAGS = ("wavelength", "WAVELENGTH", "Wavelength", "center_wavelength")
 _UNIT_TAGS = ("wavelength_units", "wavelength_unit", "WAVELENGTH_UNITS", "wavelength units")
 
 
 def envi_data_file(header: Path) -> Path:
-    """Find the data that an ENVI header belongs to."""
+    """Return the data file of an ENVI header."""
     stem = header.with_suffix("")
-    for ending in _ENVI_DATA:
-        found = stem.with_name(stem.name + ending)
-        if found.is_file():
-            return found
+    for suffix in _ENVI_DATA:
+        file = stem.with_name(stem.name + suffix)
+        if file.is_file():
+            return file
     raise FileNotFoundError(
         f"The ENVI header {str(header)!r} must have a data file next to it, {stem.name!r} alone "
         f"or with one of the endings {', '.join(_ENVI_DATA[1:])}, got none."
@@ -125,9 +126,9 @@ def envi_data_file(header: Path) -> Path:
 
 
 def zipped_image(name: str) -> str | None:
-    """Return the only GeoTIFF in a local zip file; None for any other file, such as a zipped store.
+    """Return the only image in a local zip file; None for other files, such as a zipped store.
 
-    An archive that holds several images, or neither an image nor a Zarr store, is an error.
+    Raise ValueError if an archive contains several images, or neither an image nor a Zarr store.
     """
     if not name.lower().endswith(".zip") or not zipfile.is_zipfile(name):
         return None
@@ -148,9 +149,9 @@ def zipped_image(name: str) -> str | None:
 def _centers(file: Any) -> Any:
     n = file.count
     envi = file.tags(ns="ENVI")
-    found = in_nm(envi.get("wavelength"), envi.get("wavelength_units"), n)
-    if found is not None:
-        return found
+    centers = in_nm(envi.get("wavelength"), envi.get("wavelength_units"), n)
+    if centers is not None:
+        return centers
     tags = [file.tags(i + 1) for i in range(n)]
     imagery = [file.tags(i + 1, ns="IMAGERY").get(_CENTER_UM) for i in range(n)]
     if None not in imagery:
@@ -159,75 +160,85 @@ def _centers(file: Any) -> Any:
     for name in _WAVELENGTH_TAGS:
         stated = [tag.get(name) for tag in tags]
         units = {next((tag[u] for u in _UNIT_TAGS if u in tag), None) for tag in (*tags, dataset)}
-        # Of an ENVI header, GDAL gives bands the numbers without a unit that it does not know.
-        known = {unit for unit in units if unit} or {envi.get("wavelength_units")}
+        # For ENVI headers with an unknown unit, GDAL gives bands numbers without a unit.
+        stated_units = {unit for unit in units if unit} or {envi.get("wavelength_units")}
         values = stated if None not in stated else dataset.get(name)
-        found = None if values is None or len(known) > 1 else in_nm(values, known.pop(), n)
-        if found is not None:
-            return found
+        centers = (
+            None
+            if values is None or len(stated_units) > 1
+            else in_nm(values, stated_units.pop(), n)
+        )
+        if centers is not None:
+            return centers
     return in_descriptions(file.descriptions)
 
 
-def _one_or_all(values: Sequence[Any]) -> Any:
+def _common_or_all(values: Sequence[Any]) -> Any:
     """Return the common value if all values are equal."""
     return values[0] if len({repr(value) for value in values}) == 1 else list(values)
 
 
 def _attributes(file: Any) -> dict[str, Any]:
-    """Collect what the file says about its values, band by band."""
+    """Return the attributes of the values of a file, by band if they differ."""
     from rasterio.enums import ColorInterp
 
     n = file.count
-    found: dict[str, Any] = {}
+    attributes: dict[str, Any] = {}
     if len(set(map(repr, file.nodatavals))) > 1:
         nodata = file.nodatavals
-        found[NODATA_OF_BANDS] = [[] if value is None else [value] for value in nodata]
+        attributes[NODATA_OF_BANDS] = [[] if value is None else [value] for value in nodata]
     elif file.nodatavals[0] is not None:
-        found["_FillValue"] = file.nodatavals[0]
+        attributes["_FillValue"] = file.nodatavals[0]
     if any(scale != 1.0 for scale in file.scales):
-        found["scale_factor"] = _one_or_all(file.scales)
+        attributes["scale_factor"] = _common_or_all(file.scales)
     if any(offset != 0.0 for offset in file.offsets):
-        found["add_offset"] = _one_or_all(file.offsets)
-    good = truth_values(file.tags(ns="ENVI").get("bbl"), n)
-    if good is not None:
-        found[BAD_BANDS] = (~good).tolist()
+        attributes["add_offset"] = _common_or_all(file.offsets)
+    is_good = truth_values(file.tags(ns="ENVI").get("bbl"), n)
+    if is_good is not None:
+        attributes[BAD_BANDS] = (~is_good).tolist()
     if file.units[0] and len(set(file.units)) == 1:
-        found["units"] = file.units[0]
+        attributes["units"] = file.units[0]
     if any(file.descriptions):
-        found[BAND_NAMES] = [name or "" for name in file.descriptions]
+        attributes[BAND_NAMES] = [name or "" for name in file.descriptions]
     if n == 1:
         with suppress(ValueError):  # the file has no color table
             table = file.colormap(1)
-            found["flag_colors"] = {str(code): list(color[:3]) for code, color in table.items()}
+            attributes["flag_colors"] = {
+                str(code): list(color[:3]) for code, color in table.items()
+            }
     alpha = [kind == ColorInterp.alpha for kind in file.colorinterp]
     if any(alpha) and not all(alpha):
         # Hidden pixels are masked; the mask itself is not a feature.
-        known = found.get(BAD_BANDS, [False] * n)
-        found[BAD_BANDS] = [bad or hides for bad, hides in zip(known, alpha, strict=True)]
+        bad_bands = attributes.get(BAD_BANDS, [False] * n)
+        attributes[BAD_BANDS] = [bad or hides for bad, hides in zip(bad_bands, alpha, strict=True)]
     # Other programs write the tags of a single band for the whole file.
     tags = {**(file.tags() if n == 1 else {}), **file.tags(1)}
     if "class_names" in tags:
-        found["class_names"] = tags["class_names"]
+        attributes["class_names"] = tags["class_names"]
     elif (categories := _categories(file)) is not None:
-        found["class_names"] = categories
+        attributes["class_names"] = categories
     names = tags.get("flag_meanings"), tags.get("flag_values")
     if all(names):
-        found["flag_meanings"], found["flag_values"] = names
-    return found
+        attributes["flag_meanings"], attributes["flag_values"] = names
+    return attributes
 
 
 def _categories(file: Any) -> dict[str, str] | None:
     """Return the category names of a file of one band, by value, from its metadata file."""
-    beside = Path(f"{file.name}{_BESIDE}")
-    if file.count != 1 or not beside.is_file() or beside.stat().st_size > _MOST_BESIDE:
+    metadata_file = Path(f"{file.name}{_METADATA_SUFFIX}")
+    if (
+        file.count != 1
+        or not metadata_file.is_file()
+        or metadata_file.stat().st_size > _MAX_METADATA
+    ):
         return None
-    text = beside.read_text(encoding="utf-8", errors="replace")
-    listed = re.search("<CategoryNames>(.*?)</CategoryNames>", text, flags=re.DOTALL)
-    if listed is None:
+    text = metadata_file.read_text(encoding="utf-8", errors="replace")
+    match = re.search("<CategoryNames>(.*?)</CategoryNames>", text, flags=re.DOTALL)
+    if match is None:
         return None
-    names = re.findall("<Category>(.*?)</Category>|<Category */>", listed[1], flags=re.DOTALL)
-    found = {str(code): html.unescape(name).strip() for code, name in enumerate(names)}
-    return {code: name for code, name in found.items() if name} or None
+    names = re.findall("<Category>(.*?)</Category>|<Category */>", match[1], flags=re.DOTALL)
+    categories = {str(code): html.unescape(name).strip() for code, name in enumerate(names)}
+    return {code: name for code, name in categories.items() if name} or None
 
 
 def open_raster(path: str | os.PathLike[str]) -> Described:
@@ -277,17 +288,17 @@ def _open(name: str, shown: str) -> Described:
             hidden = any(MaskFlags.per_dataset in flags for flags in file.mask_flag_enums)
             if still and file.crs is None and file.gcps[0]:
                 warn(
-                    f"{shown!r} lies where its {len(file.gcps[0])} ground control points say, "
-                    "which no map of it will: maps will have rows and columns alone. Warp it to a "
+                    f"{shown!r} has its position from {len(file.gcps[0])} ground control points, "
+                    "which maps do not support: maps will have only rows and columns. Warp it to a "
                     "grid first, for example with gdalwarp.",
                     DaskclustWarning,
                 )
-            # The archive that holds the file, or the sources of a mosaic, count too.
+            # The archive of the file, and the sources of a mosaic, must not change either.
             # Metadata files of GDAL contain no pixels, and viewers may write them at any time.
-            listed = [one for one in file.files if not one.endswith(".aux.xml")]
-            files = SeenFiles([*listed, name.removeprefix("zip://").partition("!/")[0]])
+            pixel_files = [item for item in file.files if not item.endswith(".aux.xml")]
+            files = SeenFiles([*pixel_files, name.removeprefix("zip://").partition("!/")[0]])
             is_placed = file.crs is not None or not still
-            # Turned images, and those placed by control points, have no positions along y and x.
+            # Rotated images, and images with control points, have no positions along y and x.
             is_straight = file.transform.b == file.transform.d == 0 and not file.gcps[0]
             transform = file.transform
         # If a mask hides pixels, numbers become floats, and hidden pixels NaN.
@@ -301,8 +312,8 @@ def _open(name: str, shown: str) -> Described:
         )
     except rasterio.errors.RasterioIOError as error:
         raise OSError(
-            f"{shown!r} cannot be read as an image: {redact(error)}. Is the file whole, and of a "
-            "format that GDAL knows?"
+            f"{shown!r} cannot be read as an image: {redact(error)}. Is the file complete, and "
+            "in a format of GDAL?"
         ) from error
     changed = Path(name).stat().st_mtime_ns if Path(name).is_file() else None
     pixels = da.from_array(
@@ -313,57 +324,57 @@ def _open(name: str, shown: str) -> Described:
         fancy=False,
         meta=np.empty((0, 0, 0), image.dtype),
     )
-    places = {
-        key: Coordinate(one.dims, one.values, dict(one.attrs))
-        for key, one in image.coords.items()
+    coordinates = {
+        key: Coordinate(item.dims, item.values, dict(item.attrs))
+        for key, item in image.coords.items()
         if is_placed and key in ("spatial_ref", "y", "x")
     }
-    mapping = "spatial_ref" if places else None
+    mapping = "spatial_ref" if coordinates else None
     if is_placed and is_straight:
         for key, step, edge in (("y", transform.e, transform.f), ("x", transform.a, transform.c)):
             centers_of_pixels = step * np.arange(image.sizes[key]) + (0.5 * step + edge)
-            places[key] = Coordinate((key,), centers_of_pixels)
+            coordinates[key] = Coordinate((key,), centers_of_pixels)
     if centers is not None:
-        places["wavelength"] = Coordinate(("band",), centers, {"units": "nm"})
+        coordinates["wavelength"] = Coordinate(("band",), centers, {"units": "nm"})
     return Described(
         pixels,
         f"The DataArray {Path(name).stem!r}",
         ("band", "y", "x"),
         attributes,
-        # Labels stay the integers that they were.
+        # Labels are converted back to integers.
         encoding={"dtype": dtype} if hidden else {},
         mapping=mapping,
-        find=places.get,
+        find=coordinates.get,
     )
 
 
 class _Bands:
-    """The bands of a file, for tasks: an image of rioxarray, whose values are not read yet."""
+    """The bands of a file for tasks: an image of rioxarray that reads values on demand."""
 
     def __init__(self, name: str, image: Any, files: SeenFiles, *, unplaced: bool) -> None:
         self.name, self._image, self._files = name, image, files
         self.shape, self.dtype, self.ndim = image.shape, image.dtype, image.ndim
-        # Filters of warnings belong to all threads: they are left alone where nothing warns.
+        # Filters of warnings apply to all threads, so they are changed only if necessary.
         self._quiet = maybe_unplaced if unplaced else nullcontext
 
     def __getitem__(self, key: Any) -> np.ndarray[Any, Any]:
         import rasterio
 
         self._files.check()
-        # GDAL would keep blocks, which come once a pass, in a twentieth of the machine's memory:
-        # more than a worker may have.
+        # By default, GDAL's cache takes 5 % of the machine's memory, which may exceed the memory of
+        # a worker. Caching is useless, because each block is read once per pass.
         bound = {} if "GDAL_CACHEMAX" in os.environ else {"GDAL_CACHEMAX": _CACHE_BYTES}
         failed: Exception | None = None
         try:
             with self._quiet(), rasterio.Env(**bound):
                 return np.asarray(self._image.variable[key].values)
         except Exception as error:
-            # Another try opens the file again.
+            # Close the image, so that a retry opens the file again.
             self._image.close()
             if type(error).__module__.split(".")[0] != "rasterio":
                 raise
             failed = self._error(error)
-        # Not from the error of GDAL: that cannot be unpacked by another process.
+        # Not raised from the error of GDAL, which other processes cannot unpickle.
         raise failed
 
     def _error(self, error: Exception) -> OSError:

@@ -26,7 +26,7 @@ from daskclust.scenes.coordinate_systems import (
 )
 from daskclust.scenes.formats.format_detection import needs_extra
 
-#: One value more means none.
+#: Largest code of a class; the next value of int32 means no class.
 _LARGEST = 2**31 - 2
 _COLUMNS = ("class", "class_name", "label", "class_id", "classname", "code", "category", "type")
 
@@ -37,7 +37,7 @@ class Features:
 
     `numbers` is a lazy image of the feature that labels each pixel, -1 for none. `classes` are
     the classes of all features, as text. `usable` are the numbers of features with a class and a
-    geometry, of which `outside` lie outside of the image, and `beyond` reach beyond it.
+    geometry. Features in `outside` are outside the image, and features in `beyond` partly.
     """
 
     source: str
@@ -50,10 +50,7 @@ class Features:
 
 @dataclass(frozen=True)
 class Classes:
-    """Codes of the items of a label source, -1 for none, and their names if it has names.
-
-    `features` are those of a vector file.
-    """
+    """Codes of the items of a label source (-1: none), their names or None, and its features."""
 
     codes: Ints
     names: dict[int, str] | None
@@ -61,7 +58,7 @@ class Classes:
 
 
 def check_codes(codes: Iterable[int]) -> None:
-    """Refuse classes that a label map cannot hold: its values have at most 32 bits.
+    """Raise ValueError for codes of more than 32 bits, which label maps cannot contain.
 
     >>> check_codes([3, 70_000])
     """
@@ -74,26 +71,25 @@ def check_codes(codes: Iterable[int]) -> None:
 
 
 def no_codes(name: str, dtype: Any) -> ValueError:
-    """Return the error of an image of labels that holds no codes.
+    """Return the error for an image of labels without codes.
 
     >>> str(no_codes("label_map", np.dtype("<f4")))  # doctest: +ELLIPSIS
-    'label_map must contain integers or booleans, got dtype float32. Make codes of it by ...'
+    'label_map must contain integers or booleans, got dtype float32. Convert it with ...'
     """
     if np.dtype(dtype).kind == "f":
-        remedy = "Make codes of it by astype(int), with -1 where no class is known."
+        remedy = "Convert it with astype(int), with -1 for pixels without a class."
     else:
         remedy = (
-            "Of text make codes, names, codes = numpy.unique(labels, return_inverse=True), with -1 "
-            "where no class is known; or give the text of the rows that have a class, as "
-            "y=(rows, labels)."
+            "Convert text with names, codes = numpy.unique(labels, return_inverse=True), with -1 "
+            "for pixels without a class; or pass the text of the labeled rows as y=(rows, labels)."
         )
     return ValueError(f"{name} must contain integers or booleans, got dtype {dtype}. {remedy}")
 
 
 def class_column_of(columns: Sequence[str], wanted: str | None, source: str) -> str:
-    """Choose the column that holds the classes among all but positions and geometries.
+    """Return the column of the classes among columns without positions and geometries.
 
-    Without `wanted`, the only column that can be meant.
+    Without `wanted`, it is the only column with a usual name, or the only column.
 
     >>> class_column_of(["id", "Class"], None, "fields.gpkg")
     'Class'
@@ -107,17 +103,17 @@ def class_column_of(columns: Sequence[str], wanted: str | None, source: str) -> 
         return wanted
     if len(columns) == 1:
         return columns[0]
-    found = [name for name in columns if name.lower() in _COLUMNS]
-    if len(found) != 1:
+    candidates = [name for name in columns if name.lower() in _COLUMNS]
+    if len(candidates) != 1:
         raise ValueError(
             f"{source} has the columns {list(columns)}; the column of the classes is not "
             "known. Pass class_column= (on the command line --class-column)."
         )
-    return found[0]
+    return candidates[0]
 
 
 def read_classes(values: Any, source: str) -> Classes:
-    """Read the classes of items: whole numbers stay, names get the codes 0, 1, ... in order.
+    """Read the classes of items: integers are codes, names get the codes 0, 1, ... in order.
 
     None, NaN and empty text mean no class.
 
@@ -127,14 +123,14 @@ def read_classes(values: Any, source: str) -> Classes:
     [3, 7, -1]
     """
     items = np.asarray(values, dtype=object)
-    known = np.array([_is_class(item) for item in items], dtype=bool)
+    has_class = np.array([_is_class(item) for item in items], dtype=bool)
     codes = np.full(len(items), -1, dtype=np.int64)
-    if not known.any():
+    if not has_class.any():
         raise ValueError(f"{source} must have at least one item with a class, got none.")
-    present = items[known].tolist()
+    present = items[has_class].tolist()
     numbers = [_whole_number(item) for item in present]
     if None not in numbers:
-        codes[known] = np.array(numbers, np.int64)
+        codes[has_class] = np.array(numbers, np.int64)
         if (codes < -1).any():
             raise ValueError(
                 f"Classes of {source} must be codes >= 0, or -1 for no class, got {codes.min()}."
@@ -148,8 +144,8 @@ def read_classes(values: Any, source: str) -> Classes:
             f"Classes of {source} must be whole numbers or names, got "
             f"{present[numbers.index(None)]!r}."
         )
-    names, places = np.unique(np.array(present, dtype=str), return_inverse=True)
-    codes[known] = places
+    names, codes_of_names = np.unique(np.array(present, dtype=str), return_inverse=True)
+    codes[has_class] = codes_of_names
     return Classes(codes, {code: str(name) for code, name in enumerate(names)})
 
 
@@ -166,7 +162,7 @@ def _whole_number(item: Any) -> int | None:
         number = int(item)
     except (TypeError, ValueError, OverflowError):
         return None
-    # From 2**53 on a float may stand for several whole numbers.
+    # A float of 2**53 or more may stand for several integers.
     is_exact = number == item and (abs(number) < 2**53 or not isinstance(item, float))
     return number if is_exact else None
 
@@ -177,65 +173,67 @@ _ROW = ("row", "line", "pixel_row")
 _COLUMN = ("column", "col", "sample", "pixel_column")
 _X = ("x", "easting", "lon", "longitude")
 _Y = ("y", "northing", "lat", "latitude")
-#: Rows and columns beyond are outside of any image, as is what has no place in its system.
+#: Row and column of positions outside the image, or outside the domain of its coordinate system.
 _FAR = 2.0**53
-#: Names of columns in degrees, for any coordinate system of the image.
+#: Names of columns that contain degrees in WGS 84, for any coordinate system of the image.
 _DEGREES = {"lon", "longitude", "lat", "latitude"}
 
 
-def says_pixels(path: str | os.PathLike[str]) -> bool:
+def has_pixels(path: str | os.PathLike[str]) -> bool:
     """Return True if all features of a GeoJSON file have a row and a column."""
     return _features(os.fspath(path)) is not None
 
 
 def _features(name: str) -> list[dict[str, Any]] | None:
-    """Properties of the features of a GeoJSON file that are pixels; None for any other file."""
+    """Return the properties of a GeoJSON file whose features are pixels; None for other files."""
     if not name.lower().endswith((".geojson", ".json")) or "://" in name:
         return None
     try:
         with open(name, encoding="utf-8") as file:
-            found = [dict(feature["properties"]) for feature in json.load(file)["features"]]
+            properties = [dict(feature["properties"]) for feature in json.load(file)["features"]]
     except (ValueError, KeyError, TypeError):
         return None
-    return found if all({"row", "column"} <= item.keys() for item in found) else None
+    return properties if all({"row", "column"} <= item.keys() for item in properties) else None
 
 
 def read_points(
     path: str | os.PathLike[str], grid: PixelGrid, *, class_column: str | None = None
 ) -> tuple[Ints, Ints, Classes]:
-    """Read labeled pixels from a CSV or GeoJSON file: rows, columns and classes of labeled lines.
+    """Read rows, columns and classes of labeled pixels from a CSV or GeoJSON file.
 
-    A CSV file has a header line: ``row`` and ``column`` (from 0), or ``x`` and ``y`` in the image's
-    coordinate system, or ``lon`` and ``lat`` (WGS 84); and a class. Features of a GeoJSON file have
-    the properties ``row``, ``column`` and a class. A pixel outside the image or with two classes is
-    an error.
+    A CSV file has a header with a column of classes, and ``row`` and ``column`` (from 0), ``x`` and
+    ``y`` in the image's coordinate system, or ``lon`` and ``lat`` (WGS 84). Features of a GeoJSON
+    file have the properties ``row``, ``column`` and a class. A pixel outside the image, or with two
+    classes, raises ValueError.
     """
     name = os.fspath(path)
     if "://" not in name and not os.path.exists(name):
         raise FileNotFoundError(
             f"The file {name!r} does not exist; give the path of an existing file."
         )
-    features, place = _features(name), name
-    name = redact(name)  # as it is shown
+    features, path_or_url = _features(name), name
+    name = redact(name)
     if features is not None:
         keys = list(dict.fromkeys(key for item in features for key in item))
         table: _Table = {key: [item.get(key) for item in features] for key in keys}
     else:
         try:
-            table = _read_csv(place)
+            table = _read_csv(path_or_url)
         except (ValueError, csv.Error) as error:
             raise ValueError(f"{name!r} cannot be read as CSV: {redact(error)}") from error
     rows, cols, used = _pixels(table, grid, name)
-    rest = [column for column in table if column not in used]
-    if not rest:
+    other_columns = [column for column in table if column not in used]
+    if not other_columns:
         raise ValueError(f"{name!r} has the columns {used}, but no column with classes.")
-    classes = read_classes(table[class_column_of(rest, class_column, f"{name!r}")], f"{name!r}")
-    known = classes.codes != -1
-    rows, cols, codes = rows[known], cols[known], classes.codes[known]
+    classes = read_classes(
+        table[class_column_of(other_columns, class_column, f"{name!r}")], f"{name!r}"
+    )
+    has_class = classes.codes != -1
+    rows, cols, codes = rows[has_class], cols[has_class], classes.codes[has_class]
     outside = (rows < 0) | (rows >= grid.shape[0]) | (cols < 0) | (cols >= grid.shape[1])
     if outside.any():
         first = int(np.flatnonzero(outside)[0])
-        line = int(np.flatnonzero(known)[first]) + 2
+        line = int(np.flatnonzero(has_class)[first]) + 2
         where = "" if grid.crs_name is None else f" ({grid.crs_name})"
         raise ValueError(
             f"{name!r}, line {line}: the pixel (row {rows[first]}, column {cols[first]}) lies "
@@ -245,10 +243,10 @@ def read_points(
     return rows, cols, Classes(codes, classes.names)
 
 
-def _read_csv(place: str) -> _Table:
+def _read_csv(path: str) -> _Table:
     import fsspec
 
-    with fsspec.open(place, "r", "infer", encoding="utf-8-sig", newline="") as file:
+    with fsspec.open(path, "r", "infer", encoding="utf-8-sig", newline="") as file:
         lines = csv.DictReader(file, restval="", skipinitialspace=True)
         header = [field.strip() for field in lines.fieldnames or []]
         if not header or len(set(header)) < len(header):
@@ -270,10 +268,10 @@ def _read_csv(place: str) -> _Table:
 def points_image(
     rows: Ints, columns: Ints, codes: Ints, chunks: tuple[tuple[int, ...], tuple[int, ...]]
 ) -> da.Array:
-    """Put codes of single pixels into an image; lazy, -1 elsewhere.
+    """Return a lazy image with codes of single pixels, -1 elsewhere.
 
-    >>> one = np.array([1])
-    >>> points_image(one, one, np.array([7]), ((2,), (1, 1))).compute().tolist()
+    >>> index = np.array([1])
+    >>> points_image(index, index, np.array([7]), ((2,), (1, 1))).compute().tolist()
     [[-1, -1], [-1, 7]]
     """
     order = np.argsort(rows, kind="stable")
@@ -284,8 +282,8 @@ def points_image(
 
 def _points_of_block(*, points: tuple[Ints, Ints, Ints], block_info: Any = None) -> Ints:
     (top, bottom), (left, right) = block_info[None]["array-location"]
-    some = slice(*np.searchsorted(points[0], (top, bottom)))
-    rows, columns, codes = (part[some] for part in points)
+    selected = slice(*np.searchsorted(points[0], (top, bottom)))
+    rows, columns, codes = (values[selected] for values in points)
     inside = (columns >= left) & (columns < right)
     out = np.full((bottom - top, right - left), -1, dtype=np.int64)
     out[rows[inside] - top, columns[inside] - left] = codes[inside]
@@ -315,24 +313,24 @@ def _pixels(table: _Table, grid: PixelGrid, name: str) -> tuple[Ints, Ints, list
                 "the pixels are not known. Assign one to the image, or give row and column."
             )
         east, north = _of_degrees(east, north, grid)
-    found = np.nan_to_num(grid.places(east, north), nan=_FAR)
-    cols, rows = np.floor(np.clip(found, -_FAR, _FAR)).astype(np.int64)
+    positions_in_pixels = np.nan_to_num(grid.places(east, north), nan=_FAR)
+    cols, rows = np.floor(np.clip(positions_in_pixels, -_FAR, _FAR)).astype(np.int64)
     return rows, cols, [x, y]
 
 
 def _numbers(column: list[Any], key: str, name: str, *, whole: bool = False) -> Floats:
-    found = np.array([_number(item) for item in column], dtype=np.float64)
-    good = np.isfinite(found)
+    numbers = np.array([_number(item) for item in column], dtype=np.float64)
+    is_valid = np.isfinite(numbers)
     if whole:
-        good &= np.floor(found) == found
-    if not good.all():
-        bad = int(np.flatnonzero(~good)[0])
-        said = column[bad]
+        is_valid &= np.floor(numbers) == numbers
+    if not is_valid.all():
+        line = int(np.flatnonzero(~is_valid)[0])
+        value = column[line]
         raise ValueError(
-            f"{name!r}, line {bad + 2}: {key} must be a "
-            f"{'whole number' if whole else 'number'}, got {said!r}."
+            f"{name!r}, line {line + 2}: {key} must be a "
+            f"{'whole number' if whole else 'number'}, got {value!r}."
         )
-    return found
+    return numbers
 
 
 def _number(item: Any) -> float:
@@ -343,7 +341,7 @@ def _number(item: Any) -> float:
 
 
 def _of_degrees(east: Floats, north: Floats, grid: PixelGrid) -> tuple[Floats, Floats]:
-    """Bring longitudes and latitudes to the coordinate system of an image."""
+    """Transform longitudes and latitudes to the coordinate system of an image."""
     assert grid.crs is not None
     if is_geographic(grid.crs):
         # The image may contain the 180th meridian, where longitudes jump by 360 degrees.
@@ -357,10 +355,10 @@ def _refuse_contradictions(rows: Ints, cols: Ints, codes: Ints, grid: PixelGrid,
     order = np.argsort(pixels, kind="stable")
     same = (np.diff(pixels[order]) == 0) & (np.diff(codes[order]) != 0)
     if same.any():
-        at = order[int(np.flatnonzero(same)[0])]
+        first = order[int(np.flatnonzero(same)[0])]
         raise ValueError(
             f"{name!r} must have one class per pixel, got two classes for the pixel (row "
-            f"{rows[at]}, column {cols[at]}). Remove the repeated lines."
+            f"{rows[first]}, column {cols[first]}). Remove the repeated lines."
         )
 
 
@@ -370,7 +368,7 @@ _TURN = 360.0
 _BENT = 0.25
 #: Value of a pixel without a class.
 NO_CLASS = -1
-#: Fraction of a pixel by which a polygon may reach beyond the image and cover no center there.
+#: Fraction of a pixel by which a polygon outside the image covers no center of a pixel.
 _CENTER = 0.5
 
 
@@ -411,7 +409,7 @@ def read_features(
 
 
 def shown_source(source: Any) -> str:
-    """Return how messages call a source of features."""
+    """Return the name of a source of features in messages."""
     is_path = isinstance(source, str | os.PathLike)
     return repr(redact(source)) if is_path else f"The {type(source).__name__}"
 
@@ -428,9 +426,16 @@ def _features_of_object(source: Any) -> tuple[str | None, Any, dict[str, NDArray
     items = source.__geo_interface__.get("features", ())
     shapes = np.empty(len(items), object)
     shapes[:] = [item["geometry"] and shape(item["geometry"]) for item in items]
-    said = [item.get("properties") or {} for item in items]
-    names = list(dict.fromkeys(name for one in said for name in one))
-    return system, shapes, {n: np.array([one.get(n) for one in said], object) for n in names}
+    properties = [item.get("properties") or {} for item in items]
+    names = list(dict.fromkeys(name for item_properties in properties for name in item_properties))
+    return (
+        system,
+        shapes,
+        {
+            n: np.array([item_properties.get(n) for item_properties in properties], object)
+            for n in names
+        },
+    )
 
 
 def rasterize(
@@ -441,12 +446,12 @@ def rasterize(
     class_column: str | None = None,
     layer: str | None = None,
 ) -> tuple[da.Array, Classes]:
-    """Burn features into a lazy image of int32 class codes, -1 for none; see `read_features`.
+    """Rasterize features lazily to int32 class codes, -1 for none; see :func:`read_features`.
 
-    A polygon takes the pixels whose center it covers. Features that give one pixel different
-    classes are an error when the image is computed. Other errors are raised at once: features are
-    missing or outside the image, a coordinate system is not stated, or the coordinate system of
-    the image cuts a feature.
+    A polygon labels the pixels whose center it covers. Features of different classes on a pixel
+    raise an error when the image is computed. Other errors are raised immediately: features are
+    missing or outside the image, a coordinate system is not stated, or the edge of the coordinate
+    system of the image cuts a feature.
     """
     crs, shapes, columns = read_features(source, layer)
     shown = shown_source(source)
@@ -456,25 +461,27 @@ def rasterize(
         raise ValueError(
             f"{shown} must have codes of classes below 2**31, got {classes.codes.max()}."
         )
-    there = classes.codes != NO_CLASS
-    placed, numbers, usable, inside = _on_image(shapes, crs, there, grid, shown)
+    has_class = classes.codes != NO_CLASS
+    placed_shapes, numbers, usable, inside = _on_image(shapes, crs, has_class, grid, shown)
     # The last code belongs to the number -1.
     codes = np.append(classes.codes, NO_CLASS).astype(np.int32)
-    burnt = _burnt(placed[inside], numbers[inside], codes, grid, chunks, shown, classes.names)
-    image = da.map_blocks(_codes_of, burnt, codes=codes, meta=np.empty((0, 0), np.int32))
+    feature_image = _burnt(
+        placed_shapes[inside], numbers[inside], codes, grid, chunks, shown, classes.names
+    )
+    image = da.map_blocks(_codes_of, feature_image, codes=codes, meta=np.empty((0, 0), np.int32))
     import shapely
 
-    whole = shapely.covers(outline(grid, _CENTER), placed)
-    # At the 180th meridian, one copy of a feature may have inside what another has outside.
-    once = np.isin(numbers, np.flatnonzero(np.bincount(numbers[inside]) == 1))
+    is_inside = shapely.covers(outline(grid, _CENTER), placed_shapes)
+    # At the 180th meridian, two copies of a feature may both be partly inside the image.
+    has_one_copy = np.isin(numbers, np.flatnonzero(np.bincount(numbers[inside]) == 1))
     names = [str((classes.names or {}).get(code, code)) for code in classes.codes.tolist()]
     features = Features(
         shown,
-        burnt,
+        feature_image,
         names,
         usable,
         np.setdiff1d(numbers, numbers[inside]),
-        np.setdiff1d(numbers[inside & once], numbers[whole]),
+        np.setdiff1d(numbers[inside & has_one_copy], numbers[is_inside]),
     )
     return image, replace(classes, features=features)
 
@@ -485,20 +492,22 @@ def covered(
     chunks: tuple[tuple[int, ...], tuple[int, ...]],
     layer: str | None = None,
 ) -> da.Array:
-    """Return which pixels have a center that a feature covers: lazy, bool; see `rasterize`."""
+    """Return a lazy mask of pixels whose center a feature covers; see :func:`rasterize`."""
     crs, shapes, _ = read_features(source, layer)
     shown = shown_source(source)
-    placed, numbers, _, inside = _on_image(shapes, crs, np.ones(len(shapes), bool), grid, shown)
-    return _burnt(placed[inside], numbers[inside], None, grid, chunks, shown) >= 0
+    placed_shapes, numbers, _, inside = _on_image(
+        shapes, crs, np.ones(len(shapes), bool), grid, shown
+    )
+    return _burnt(placed_shapes[inside], numbers[inside], None, grid, chunks, shown) >= 0
 
 
 def _on_image(
     shapes: Any, crs: str | None, wanted: Bools, grid: PixelGrid, shown: str
 ) -> tuple[Any, Ints, Ints, Bools]:
-    """Bring the wanted shapes to the coordinate system of an image.
+    """Transform the wanted shapes to the coordinate system of an image.
 
-    Returns shapes, their numbers, the numbers of all usable shapes, and which shapes touch the
-    image. In degrees a shape has a copy on each side of the 180th meridian.
+    Return shapes, their numbers, the numbers of all usable shapes, and a mask of the shapes that
+    touch the image. In degrees, a shape has a copy on each side of the 180th meridian.
     """
     import shapely
 
@@ -540,7 +549,7 @@ def _edges(shapes: Any) -> tuple[Floats, Floats, Ints]:
 
 
 def _refuse_around(shapes: Any, wanted: Bools, source: str, shown: str) -> None:
-    """Refuse shapes with an edge that spans more than half the globe in longitude.
+    """Raise ValueError for a shape with an edge that spans more than half the globe in longitude.
 
     Such an edge goes the long way (RFC 7946, 3.1.9), but is usually meant to cross the 180th
     meridian. An edge around the full globe is allowed.
@@ -561,10 +570,10 @@ def _refuse_around(shapes: Any, wanted: Bools, source: str, shown: str) -> None:
 
 
 def on_grid(shapes: Any, source: str, target: str, shown: str) -> Any:
-    """Bring geometries to another coordinate system; those beyond its bounds become empty.
+    """Transform geometries to another coordinate system; outside its domain they become empty.
 
-    Geometries that the edge of the system cuts are refused: their corners would be joined around
-    the globe.
+    A geometry that the edge of the system cuts raises ValueError, because its corners would be
+    joined around the globe.
     """
     import shapely
 
@@ -603,7 +612,7 @@ def on_grid(shapes: Any, source: str, target: str, shown: str) -> Any:
 
 
 def _around(shape: Any) -> Any:
-    """Join parts that cross the 180th meridian, once on each side of it.
+    """Join the parts of a shape at the 180th meridian, with a copy on each side of it.
 
     >>> import shapely
     >>> _around(shapely.box(-179.5, 0, 179.5, 1)).area
@@ -644,9 +653,9 @@ def _burnt(
     shown: str,
     names: Mapping[int, str] | None = None,
 ) -> da.Array:
-    """Burn the numbers of shapes: lazy, int32, -1 for none.
+    """Rasterize the numbers of shapes lazily to int32, -1 for none.
 
-    With `codes`, shapes of different codes must not overlap; `names` maps codes to names.
+    With `codes`, shapes of different codes must not overlap. `names` maps codes to names.
     """
     import shapely
 
@@ -675,24 +684,29 @@ def _burn(
     shown: str,
     block_info: Any = None,
 ) -> NDArray[np.int32]:
-    """Burn the numbers of shapes, in the order of their codes, into one block of the image."""
+    """Rasterize the numbers of shapes, sorted by code, in one block of the image."""
     import shapely
     from rasterio.features import rasterize as burn
 
     (top, bottom), (left, right) = block_info[None]["array-location"]
-    here = geobox[top:bottom, left:right]
+    block_box = geobox[top:bottom, left:right]
     pairs = list(zip(shapely.from_wkb(shapes), numbers.tolist(), strict=True))
-    options = {"out_shape": here.shape, "fill": -1, "transform": here.affine, "dtype": np.int32}
-    # The last shape counts: the one with the largest code, and in reverse the smallest.
-    found: NDArray[np.int32] = burn(pairs, **options)
+    options = {
+        "out_shape": block_box.shape,
+        "fill": -1,
+        "transform": block_box.affine,
+        "dtype": np.int32,
+    }
+    # The last shape wins: the one with the largest code, and with the smallest code in reverse.
+    numbers_of_pixels: NDArray[np.int32] = burn(pairs, **options)
     if codes is not None:
-        highest, lowest = codes[found], codes[burn(pairs[::-1], **options)]
+        highest, lowest = codes[numbers_of_pixels], codes[burn(pairs[::-1], **options)]
         for row, column in np.argwhere(highest != lowest)[:1].tolist():
-            one, other = (int(image[row, column]) for image in (lowest, highest))
+            low, high = (int(image[row, column]) for image in (lowest, highest))
             raise ValueError(
-                f"{shown} must give each pixel one class, got {names.get(one, one)!r} and "
-                f"{names.get(other, other)!r} for the pixel (row {top + row}, column "
+                f"{shown} must give each pixel one class, got {names.get(low, low)!r} and "
+                f"{names.get(high, high)!r} for the pixel (row {top + row}, column "
                 f"{left + column}). "
                 "Correct the features that overlap there."
             )
-    return found
+    return numbers_of_pixels

@@ -165,7 +165,7 @@ def test_band_files_become_one_image(tmp_path, values):
     [
         ({"transform": from_origin(600_015, 5_200_000, 30, 30)}, "pixels of"),
         ({"crs": "EPSG:32633"}, "coordinate system"),
-        ({"crs": None}, "only one of them states"),
+        ({"crs": None}, "one band states its coordinate system or position"),
     ],
 )
 def test_band_files_of_another_grid_are_refused(tmp_path, values, change, message):
