@@ -40,7 +40,7 @@ from daskclust.core.estimator.validation import (
 from daskclust.core.initialization.few_points import cluster_few
 from daskclust.core.initialization.methods import n_survey_picks
 from daskclust.core.initialization.problem import Initialization
-from daskclust.core.initialization.steps import found_clusters
+from daskclust.core.initialization.steps import fill_empty
 from daskclust.core.kernels.nearest.assign import accumulate, nearest
 from daskclust.core.persistence.schema import Array, Classes, Entry
 from daskclust.core.reduction import ClassStatistics, Clusters, ClusterStatistics, RowLabels
@@ -460,7 +460,7 @@ class SeveralClusters:
                 inertia[r, members] += total[:, p + 1]
                 if (counts[r, members] <= 0).any():
                     empty = Clusters(sums[r, members], counts[r, members])
-                    founded = found_clusters(empty, rows.founders(near), near)
+                    founded = fill_empty(empty, rows.founders(near), near)
                     sums[r, members], counts[r, members] = founded.sums, founded.counts
         return ClusterStatistics(sums, counts, inertia, stats.masses)
 

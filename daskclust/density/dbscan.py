@@ -598,7 +598,7 @@ class DBSCAN(FitPredict, Saveable, ClusterMixin, BaseEstimator):
         -------
         self
         """
-        with TemporaryFolder.for_one(self.checkpoint):
+        with TemporaryFolder.locked(self.checkpoint):
             return fit(self, X, sample_weight)
 
     def _read(self, data: Data) -> bool:
@@ -716,7 +716,7 @@ class DBSCAN(FitPredict, Saveable, ClusterMixin, BaseEstimator):
         """
         check_is_fitted(self)
         params = {**self.get_params(deep=False), "checkpoint": None}
-        with TemporaryFolder.for_one(None):
+        with TemporaryFolder.locked(None):
             return fit(_Density(**params), check_rows(self, X, reset=False)).scores_
 
 

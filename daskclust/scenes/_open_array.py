@@ -56,11 +56,11 @@ from daskclust.scenes.formats.format_detection import (
 from daskclust.scenes.formats.opening import kind_of, open_file, open_files
 from daskclust.scenes.formats.vector import (
     Features,
+    has_pixels,
     no_codes,
     points_image,
     rasterize,
     read_points,
-    has_pixels,
 )
 
 #: Maximum number of names of arrays that a message lists.

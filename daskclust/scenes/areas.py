@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from daskclust.core.array_types import Array, Floats, Ints
 from daskclust.core.engine import compute
-from daskclust.core.storage.atomic_write import new_place, remove_stale
+from daskclust.core.storage.atomic_write import new_path, remove_stale
 from daskclust.core.storage.outputs import exists_already
 from daskclust.scenes._georeference import IDENTITY, PixelGrid
 from daskclust.scenes.coordinate_systems import known_system, system_name, to_degrees
@@ -136,7 +136,7 @@ class AreaTable(Sequence[ClassArea]):
         writer = csv.DictWriter(out, names)
         writer.writeheader()
         writer.writerows(self.records())
-        with new_place(target, check=check) as partial:
+        with new_path(target, check=check) as partial:
             partial.write_bytes(out.getvalue().encode())
         remove_stale(target)
         return target

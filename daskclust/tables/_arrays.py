@@ -39,7 +39,7 @@ def holds_vectors(path: str) -> bool:
 
 
 def _stored(source: Any) -> Any:
-    """Open an array or a group in ``.npy`` or Zarr; None for tables."""
+    """Open an array or a group in ``.npy`` or Zarr; return None for tables."""
     if not isinstance(source, str | os.PathLike):
         is_zarr = isinstance(source, zarr.Array | zarr.Group | Store | zarr.storage.StorePath)
     else:

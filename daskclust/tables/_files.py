@@ -32,7 +32,7 @@ _LINE_BYTES = 2**26
 _THREADS = 16
 #: Words for missing numbers in the feature columns of CSV.  In other columns they are text.
 _MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "-nan", "null", "NULL", "None", "#N/A", "<NA>")
-#: Endings of the names of Parquet files in folders.
+#: Suffixes of Parquet files in folders.
 _PARQUET = (".parquet", ".parq", ".pq")
 
 
@@ -149,7 +149,7 @@ def _not_parquet(path: str, error: BaseException) -> FileError:
 
 
 def parquet_frame(dataset: Any) -> tuple[Any, tuple[int, ...], int]:
-    """Return the lazy frame of Parquet files, the rows of the partitions, and the most bytes."""
+    """Return a lazy frame of Parquet files, rows per partition, and bytes of the largest one."""
     import pyarrow
 
     schema = dataset.schema
@@ -234,7 +234,7 @@ def _header_of(content: bytes) -> tuple[list[str], int, list[list[str]]]:
 
 
 def _is_numeric(texts: Collection[str]) -> bool:
-    """Return True if there are texts that are not missing, and all of them are numbers."""
+    """Return True if all texts except missing values are numbers, and there is at least one."""
     import pyarrow
 
     present = {text.strip() for text in texts}.difference(_MISSING)

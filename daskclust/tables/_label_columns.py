@@ -75,16 +75,16 @@ def distinct(part: Any, length: int) -> NDArray[Any]:
     return np.unique(labeled(part, length)[1])
 
 
-def coded(part: Any, length: int, known_labels: NDArray[Any], classes: NDArray[Any]) -> Ints:
-    """Return the code of each row (-1 without a label): for text, its position in `classes`."""
+def coded(part: Any, length: int, labels_of_column: NDArray[Any], classes: NDArray[Any]) -> Ints:
+    """Return the code of each row: -1 without a label; for texts, the index in `classes`."""
     positions, values = labeled(part, length)
     out = np.full(length, NO_LABEL, np.int64)
-    codes = np.searchsorted(known_labels, values)
+    codes = np.searchsorted(labels_of_column, values)
     if classes.dtype.kind != "O":
         numbers = (
-            codes_in(known_labels, str(part.name))
-            if known_labels.dtype.kind == "O"
-            else known_labels
+            codes_in(labels_of_column, str(part.name))
+            if labels_of_column.dtype.kind == "O"
+            else labels_of_column
         )
         codes = numbers[codes]
     out[positions] = codes

@@ -100,7 +100,7 @@ class Table:
     files: tuple[Path, ...] = ()
     #: Type and length of the lists, if the only feature column has lists.
     vectors: _Vectors | None = None
-    #: True if the columns that are not features are text, as in CSV.
+    #: True if all columns except features are text, as in CSV.
     is_text: bool = False
     #: Lazy array of the rows, if they are stored as an array.
     array: Any = None
@@ -138,12 +138,12 @@ class Table:
     def lengths(self) -> tuple[int, ...]:
         """Number of rows of each partition.
 
-        It is stored in the metadata of Parquet files and arrays.  The rows of other tables are
-        counted in one pass over one column.
+        Metadata of Parquet files and arrays state it.  The rows of other tables are counted in one
+        pass over one column.
         """
         if self.known_lengths is not None:
             return self.known_lengths
-        counts = [dask.delayed(len)(partition) for partition in self._parts([self.columns[0]])]
+        counts = [dask.delayed(len)(partition) for partition in self._partitions([self.columns[0]])]
         return tuple(int(length) for length in compute("the count of rows", *counts))
 
     @property
@@ -172,15 +172,14 @@ class Table:
         largest = -(-n_rows // self.frame.npartitions)
         return n_rows, largest, size // self.frame.npartitions + 2 * largest * width
 
-    def _parts(self, columns: Sequence[str] | None = None) -> list[Any]:
-        """Return the delayed partitions with some columns.  Reads that fail are retried.
+    def _partitions(self, columns: Sequence[str] | None = None) -> list[Any]:
+        """Return the delayed partitions of the table with some columns, with retries of reads.
 
-        Dask joins partitions if it reads few columns.  This is prevented here, so that partitions
-        stay those of the table.
+        Dask would join partitions if it reads few columns.
         """
         self.seen.check()
 
-        def parts() -> list[Any]:
+        def delayed_partitions() -> list[Any]:
             frame = self.frame
             if columns is not None:
                 chosen = frame[list(columns)]
@@ -189,7 +188,7 @@ class Table:
             return list(frame.to_delayed(optimize_graph=False))
 
         retries = NEVER_AGAIN if self.files else Retries.configured()
-        partitions = persistently(parts, lambda: "The metadata of the table", retries)
+        partitions = persistently(delayed_partitions, lambda: "The metadata of the table", retries)
         return parts_read_again(partitions, self.files)
 
     @cached_property
@@ -218,7 +217,7 @@ class Table:
                 (length, p),
                 meta=np.empty((0, p), dtype),
             )
-            for partition, length in zip(self._parts(self.columns), self.lengths, strict=True)
+            for partition, length in zip(self._partitions(self.columns), self.lengths, strict=True)
         ]
         return da.concatenate(blocks)
 
@@ -269,7 +268,7 @@ class Table:
                 "label_column must be set in open_table to read labels, got None. Name the column."
             )
         column = self.label_column
-        tasks = self._labeled_parts(column, _label_columns.labeled)
+        tasks = self._labels_by_partition(column, _label_columns.labeled)
         labels_of_parts = compute("the reading of labels", *tasks)
         starts = np.cumsum([0, *self.lengths])
         rows = [
@@ -293,7 +292,7 @@ class Table:
             Name of each code; None if the column contains codes.
         """
         self.check_columns([column])
-        tasks = self._labeled_parts(column, _label_columns.distinct)
+        tasks = self._labels_by_partition(column, _label_columns.distinct)
         labels = np.concatenate(compute("the classes of a column", *tasks))
         if not len(labels):
             raise ValueError(
@@ -302,7 +301,7 @@ class Table:
             )
         classes = np.unique(self._as_classes(column, labels))
         names = dict(enumerate(map(str, classes))) if classes.dtype.kind == "O" else None
-        tasks = self._labeled_parts(column, _label_columns.coded, np.unique(labels), classes)
+        tasks = self._labels_by_partition(column, _label_columns.coded, np.unique(labels), classes)
         blocks = [
             da.from_delayed(task, (length,), meta=np.empty(0, np.int64))
             for task, length in zip(tasks, self.lengths, strict=True)
@@ -328,7 +327,7 @@ class Table:
 
         starts = np.cumsum([0, *self.lengths])
         owners = np.searchsorted(starts, rows, side="right") - 1
-        numbers, partitions = np.unique(owners), self._parts(columns)
+        numbers, partitions = np.unique(owners), self._partitions(columns)
         tables = compute(
             "the nearest rows",
             *(
@@ -341,10 +340,10 @@ class Table:
         order = np.argsort(np.concatenate([np.flatnonzero(owners == k) for k in numbers]))
         return pandas.concat(tables, ignore_index=True).iloc[order].reset_index(drop=True)
 
-    def _labeled_parts(self, column: str, read: Any, *arguments: Any) -> list[Any]:
+    def _labels_by_partition(self, column: str, read: Any, *arguments: Any) -> list[Any]:
         return [
             dask.delayed(read)(partition[column], length, *arguments)
-            for partition, length in zip(self._parts([column]), self.lengths, strict=True)
+            for partition, length in zip(self._partitions([column]), self.lengths, strict=True)
         ]
 
     def _as_classes(self, column: str, labels: NDArray[Any]) -> NDArray[Any]:
@@ -379,7 +378,7 @@ class Table:
         path : str, path or zarr store
             Target of the labels:
 
-            - a new folder, which all workers can reach: Parquet files with the columns of the table
+            - a new folder that all workers can reach: Parquet files with the columns of the table
               and the labels;
             - a name that ends in .npy: a file of only the labels, of shape (n,);
             - a name that ends in .zarr, or a store: a Zarr group with an array (n,) for each new
@@ -395,7 +394,7 @@ class Table:
         more : mapping of str to dask.array.Array of shape (n,), default=None
             Further new columns by name, such as ``model.score_samples(table.samples)``.
         keep : sequence of str, default=None
-            Columns of the table that the Parquet files contain.  Default: all.
+            Columns of the table to copy to the Parquet files.  Default: all.
 
         Returns
         -------
@@ -449,7 +448,7 @@ class Table:
                 )
         if not isinstance(output, LabelsFolder):
             return self._write_arrays(output, new, json.loads(described))
-        partitions = self._parts(keep)
+        partitions = self._partitions(keep)
         columns = {key: values.to_delayed().ravel().tolist() for key, values in new.items()}
         with output.new() as partial:
             partial.mkdir()
@@ -542,8 +541,8 @@ def open_table(
         One of these:
 
         - Files: Parquet (a file or a folder), or CSV if the name ends in .csv or .csv.gz (UTF-8,
-          with commas and one header line).  A pattern with ``*`` and a URL that fsspec supports
-          are possible, too.  All files must have the same columns.
+          with commas and one header line).  Patterns with ``*``, and URLs that fsspec supports, are
+          also possible.  All files must have the same columns.
         - A Dask DataFrame, a pyarrow Dataset, or a table in memory: pandas, polars, DuckDB, or any
           object with ``__arrow_c_stream__``.
         - An array (n, p) of numbers, as a ``.npy`` file or in Zarr (a folder, a URL that contains
@@ -665,7 +664,7 @@ def _open_files(
 
 
 def _with_features(table: Table, columns: Sequence[str] | None) -> Table:
-    """Return the table with feature columns; by default the numeric columns, or the lists."""
+    """Return the table with its feature columns: by default the numeric ones, or the lists."""
     types = dict(zip(map(str, table.frame.columns), table.frame.dtypes, strict=True))
     label_column, hint = table.label_column, ""
     table.check_columns([*(columns or ()), *([] if label_column is None else [label_column])])
@@ -738,7 +737,7 @@ def _vectors_of(table: Table, kind: Any) -> _Vectors:
             f"{_items_of(kind)}. See the page how-to/embeddings."
         )
     if size is None:
-        for partition in table._parts([name]):
+        for partition in table._partitions([name]):
             (lists,) = compute("the first list", dask.delayed(_first_lists)(partition))
             if len(lists):
                 break

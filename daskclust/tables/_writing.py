@@ -24,7 +24,7 @@ _MAX_DESCRIPTION = 2**20
 
 
 class LabelsFolder(Output):
-    """Folder of Parquet files with labels, and a file that marks the folder as ours."""
+    """Folder of Parquet files with labels, and a file that marks the folder as written here."""
 
     def __init__(
         self, location: str, column: str, sources: Sequence[Path] = (), *, overwrite: bool = False
@@ -80,12 +80,12 @@ def mark(folder: Path, description: str) -> None:
     (folder / _MARK).write_text(f"{_FIRST_LINE}\n{description}\n", encoding="utf-8")
 
 
-def write_part(part: Any, columns: Mapping[str, NDArray[Any]], path: Path) -> None:
+def write_part(partition: Any, columns: Mapping[str, NDArray[Any]], path: Path) -> None:
     for labels in columns.values():
-        if len(part) != len(labels):
+        if len(partition) != len(labels):
             raise ValueError(
                 f"labels must have the chunks of table.samples, got {len(labels)} labels for a "
-                f"partition of {len(part)} rows."
+                f"partition of {len(partition)} rows."
             )
     if not path.parent.is_dir():
         raise unseen(repr(str(path.parent)), who="which the client made")
@@ -93,8 +93,8 @@ def write_part(part: Any, columns: Mapping[str, NDArray[Any]], path: Path) -> No
     import pyarrow.parquet
 
     try:
-        # The index is stored, too, unless it only numbers the rows.
-        table = pyarrow.Table.from_pandas(part.assign(**columns))
+        # The index is also stored, unless it only numbers the rows.
+        table = pyarrow.Table.from_pandas(partition.assign(**columns))
     except pyarrow.ArrowException as error:
         raise ValueError(
             f"A column of the table cannot be written as Parquet: {error}. Omit the column, or "

@@ -19,7 +19,7 @@ from daskclust.core.array_types import Array, Floats, Ints
 from daskclust.core.constraints import PairwiseConstraints
 from daskclust.core.engine import Rows
 from daskclust.core.estimator.fit_loop import Step, best_restart
-from daskclust.core.initialization.steps import found_clusters, relocate_empty
+from daskclust.core.initialization.steps import fill_empty, relocate_empty
 from daskclust.core.kernels.nearest.assign import (
     direct_distances,
     label_sums,
@@ -425,5 +425,5 @@ class ConstrainedLloyd:
             return clusters, False
         before = clusters.counts
         farthest = self.constrained.farthest(state.centers, state.weights, labels)
-        clusters = found_clusters(clusters, farthest, state.centers)
+        clusters = fill_empty(clusters, farthest, state.centers)
         return clusters, not np.array_equal(clusters.counts, before)

@@ -24,7 +24,7 @@ import numpy as np
 from daskclust._version import __version__
 from daskclust.core.array_types import Array, named_axes
 from daskclust.core.reduction import Survey
-from daskclust.core.storage.atomic_write import new_place, remove_stale
+from daskclust.core.storage.atomic_write import new_path, remove_stale
 from daskclust.core.storage.redact import redact
 from daskclust.core.warn import warn
 from daskclust.exceptions import CheckpointError, DaskclustWarning
@@ -467,7 +467,7 @@ def _write(path: Path, meta: dict[str, Any], arrays: Arrays) -> None:
     meta = json.loads(json.dumps(meta))
     meta["seal"] = _seal(meta, arrays)
     text = np.frombuffer(json.dumps(meta).encode(), dtype=np.uint8)
-    with new_place(path) as scratch, scratch.open("wb") as file:
+    with new_path(path) as scratch, scratch.open("wb") as file:
         np.savez(file, meta=text, **arrays)  # type: ignore[arg-type]
 
 

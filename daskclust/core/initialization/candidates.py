@@ -72,7 +72,7 @@ class Candidates:
         `weight` are the weights of the sample.  Returns False if no row was left.
         """
         before = self.points
-        left = self.draw(n_draws)
+        any_left = self.draw(n_draws)
         for r, chosen in enumerate(before):
             drawn = self.points[r][len(chosen) :]
             if len(drawn) > 1:
@@ -80,7 +80,7 @@ class Candidates:
                 costs = [weight @ np.minimum(squared, nearest(sample, c[None])[1]) for c in drawn]
                 drawn = drawn[np.argmin(costs)][None]
             self.points[r] = np.concatenate([chosen, drawn])[: self.problem.n_clusters]
-        return left
+        return any_left
 
     def oversample(self) -> None:
         """Draw the rounds of k-means|| (Bahmani et al. 2012)."""
@@ -88,13 +88,13 @@ class Candidates:
         per_round = max(1, round(problem.oversampling_factor * problem.n_clusters))
 
         def draw() -> _Drawn:
-            left = True
+            any_left = True
             # There are more rounds than `init_rounds` only if a restart has too few candidates.
-            while left and (
+            while any_left and (
                 self.n_rounds < problem.init_rounds
                 or any(len(c) < problem.n_clusters for c in self.points)
             ):
-                left = self.draw(per_round)
+                any_left = self.draw(per_round)
             sizes = np.array([len(c) for c in self.points])
             return _Drawn(np.concatenate(self.points), sizes, self.n_rounds)
 
@@ -104,11 +104,10 @@ class Candidates:
         self.n_rounds = drawn.n_rounds
 
     def choose(self) -> list[Floats]:
-        """Choose centers by the weight of the rows that candidates attract; one pass.
+        """Choose centers among the candidates by the weight of their nearest rows; one pass.
 
-        If there are many rows, a sample of them is weighed.  The centers are candidates and not
-        means of candidates, because the mean of a few candidates is nearer to any row than each of
-        them.
+        If there are many rows, a sample of them is weighed.  Centers are candidates, not means of
+        candidates, because the mean of a few candidates is nearer to any row than each of them.
         """
         problem = self.problem
         n_rows_used = max(_WEIGHED_ROWS, _WEIGHED_EACH * max(len(c) for c in self.points))

@@ -41,9 +41,9 @@ class _Centers:
 def initial_centers(problem: Initialization) -> Floats:
     """Find the initial centers of all restarts, (r, k, p), in the space of the metric.
 
-    Known centers come first.  ``"k-means||"`` matches the centers that it finds to them if there
-    are fewer than k; the other methods keep them and sample rows away from them.  A row that
-    becomes a center takes the means of the columns for its missing values.
+    Known centers come first.  If there are fewer than k, ``"k-means||"`` matches its centers to
+    them; the other methods keep them and sample rows far from them.  Missing values of a row that
+    becomes a center are replaced by the means of the columns.
 
     Passes of all restarts together: 0 for ``"random"``, one per center except the first for
     ``"k-means++"``, one per center for ``"maximin"``, at most 1 for ``"dkm++"`` and ``"robin"``,
@@ -51,8 +51,8 @@ def initial_centers(problem: Initialization) -> Floats:
     centers).  `on_sample` takes two more, except for ``"k-means||"``.
     """
     data, k = problem.data, problem.n_clusters
-    named = isinstance(problem.init, str)
-    if named:
+    is_named = isinstance(problem.init, str)
+    if is_named:
         sizes = {"r": len(problem.seeds), "c": k, "q": problem.rows.n_features}
         stage = saved_stage("centers", _Centers, lambda: _Centers(_named(problem)), **sizes)
         centers = stage.centers
@@ -60,10 +60,10 @@ def initial_centers(problem: Initialization) -> Floats:
             matched = (match(each, problem.known) for each in centers)
             return np.stack([problem.known, *matched])
     else:
-        given = given_centers(problem.init, data.X, k, data.X.shape[1], problem.seeds)
-        centers = np.stack([problem.metric(each) for each in given])
-    grown = named and problem.init == "k-means||"
-    if problem.on_sample and not grown and has_sample(problem.rows, k):
+        centers_given = given_centers(problem.init, data.X, k, data.X.shape[1], problem.seeds)
+        centers = np.stack([problem.metric(each) for each in centers_given])
+    is_grown = is_named and problem.init == "k-means||"
+    if problem.on_sample and not is_grown and has_sample(problem.rows, k):
         sample = draw_sample(problem)
         if _is_representative(sample, k):
             return grow(problem, centers[:, None], sample)

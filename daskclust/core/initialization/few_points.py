@@ -49,8 +49,8 @@ def cluster_few(points: Floats, mass: Floats, k: int, seed: int) -> Floats:
 
     words = np.random.SeedSequence(seed).generate_state(tries).tolist()
     calls = [partial(attempt, word) for word in words]
-    large = work * points.shape[1] >= _THREADING
-    results = side_by_side(calls) if large else [call() for call in calls]
+    is_large_problem = work * points.shape[1] >= _THREADING
+    results = side_by_side(calls) if is_large_problem else [call() for call in calls]
     return results[best_restart([cost for _, cost in results])][0]
 
 

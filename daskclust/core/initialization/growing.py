@@ -46,9 +46,9 @@ _SHARE = 0.1
 _PLAIN = 2
 #: Iterations on a part after which the worse half of the tries is dropped.
 _TRIAL = 4
-#: Maximum number of iterations on a part, for any ``max_iter``: a resumed fit must start at the
+#: Maximum number of iterations on a part, for any ``max_iter``, so that a resumed fit starts at the
 #: same centers.
-_MOST = 300
+_MAX_ITER = 300
 #: Lower bound for cluster weights, smaller than any real weight.
 _TINY = 1e-140
 #: Maximum number of tries of a restart, maximum of rows times centers of all its tries together,
@@ -116,10 +116,10 @@ def draw_tries(
         weight = np.append(np.full(n_more, weight.sum() / sample.n_rows), weight)
     if k < MANY:
         return _improved_sets(rows, weight, k, seed, len(known), sample.n_rows)
-    times = 1.0 if rows.shape[1] >= NARROW else _SLOWER
-    most = max(2, int(_DRAW_PASSES * sample.n_rows / (times * len(rows))))
+    slowdown = 1.0 if rows.shape[1] >= NARROW else _SLOWER
+    max_draws = max(2, int(_DRAW_PASSES * sample.n_rows / (slowdown * len(rows))))
     n_sets = 2 if len(known) else 1
-    sets = _greedy_sets(rows, weight, k, seed, n_sets, min(n_draws(k), most), len(known))
+    sets = _greedy_sets(rows, weight, k, seed, n_sets, min(n_draws(k), max_draws), len(known))
     return [rows[positions].astype(np.float64) for positions in sets]
 
 
@@ -229,8 +229,8 @@ def grow(problem: Initialization, tries: Floats, sample: Sample) -> Floats:
         with without_passes():
             settled, inertia = _settle(problem, rows, tries.reshape(-1, k, p), spread, r)
         last = size == sample.n_drawn
-        better = _ranked(inertia, r)[:, :1] if last else _better_half(inertia, r)
-        tries = settled[better]
+        selected = _ranked(inertia, r)[:, :1] if last else _better_half(inertia, r)
+        tries = settled[selected]
     return tries[:, 0]
 
 
@@ -241,16 +241,16 @@ def _settle(
 
     ``spread`` is the squared weight of the sampled rows divided by their weight.
     """
-    move = LloydStep(rows, problem.metric, problem.shift, MOMENTUM, _PLAIN)
+    step = LloydStep(rows, problem.metric, problem.shift, MOMENTUM, _PLAIN)
     centers, points = centers.copy(), centers.copy()
     inertia = np.full(len(centers), np.inf)
     moving = list(range(len(centers)))
-    for n_iter in range(1, _MOST + 1):
+    for n_iter in range(1, _MAX_ITER + 1):
         state = CenterSets(points[moving], shift=problem.shift, missing=problem.missing)
         stats = rows.reduce(ASSIGN, state)
         moving_next = []
         for i, s in enumerate(moving):
-            means, _, before = move.means(points[s], centers[s], stats, i)
+            means, _, before = step.means(points[s], centers[s], stats, i)
             squared = ((means - points[s]) ** 2).sum(axis=1)
             noise = spread * stats.inertia[i] / np.maximum(stats.counts[i], _TINY) ** 2
             # Each cluster has its own noise: the noise of a few far rows would hide the others.
@@ -258,7 +258,7 @@ def _settle(
                 squared, noise, out=np.where(squared > 0, np.inf, 0.0), where=noise > 0
             )
             centers[s], inertia[s] = means, stats.inertia[i].sum()
-            points[s] = move.ahead(before, means, n_iter)
+            points[s] = step.ahead(before, means, n_iter)
             if relative.mean() > _SHARE and squared.sum() > problem.max_shift:
                 moving_next.append(s)
         moving = moving_next

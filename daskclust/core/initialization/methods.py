@@ -34,11 +34,11 @@ def passes_of_initialization(params: Mapping[str, Any]) -> int | None:
     # The rounds, and the two passes of the sample.
     rounds = int(params.get("init_rounds", 5)) + 2
     grown = ("k-means||", "kmeans", "auto", "ss-k-means||")
-    known = dict.fromkeys(grown, rounds) | dict.fromkeys(DENSITY_INITS, 1)
-    known |= {"k-means++": k + 1, "ss-k-means++": k, "neighborhoods": k, "maximin": k}
-    known |= {"random": 0, "seeded-random": 0}
-    more = 2 if params.get("algorithm") == "nested" and init not in grown else 0
-    return known[init] + more if init in known else None
+    passes_of = dict.fromkeys(grown, rounds) | dict.fromkeys(DENSITY_INITS, 1)
+    passes_of |= {"k-means++": k + 1, "ss-k-means++": k, "neighborhoods": k, "maximin": k}
+    passes_of |= {"random": 0, "seeded-random": 0}
+    nested_passes = 2 if params.get("algorithm") == "nested" and init not in grown else 0
+    return passes_of[init] + nested_passes if init in passes_of else None
 
 
 def note_compared_rows(history: list[dict[str, Any]], init: Any, n_rows: int, k: int) -> None:

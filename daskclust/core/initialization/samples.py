@@ -81,8 +81,8 @@ def sample_size(rows: Rows, k: int) -> int:
     """Return the number of rows of the sample, without the farthest ones."""
     if is_complete(rows, k):
         return rows.n_rows
-    wanted = max(tried_rows(k), min(rows.n_rows // 4, max(_ROWS, _ROWS_EACH * k)))
-    return min(rows.n_rows, max(2 * k, min(wanted, _n_fitting(rows))))
+    n_wanted = max(tried_rows(k), min(rows.n_rows // 4, max(_ROWS, _ROWS_EACH * k)))
+    return min(rows.n_rows, max(2 * k, min(n_wanted, _n_fitting(rows))))
 
 
 def draws_at_once(rows: Rows, k: int) -> bool:
@@ -95,10 +95,10 @@ def n_candidates(rows: Rows, k: int, factor: float, n_rounds: int) -> int:
     if k < MANY or not draws_at_once(rows, k):
         return tried_rows(k)
     # As many rows as k-means|| would draw, if they fit.
-    wanted = max(_FIRST, n_rounds * round(factor * k))
+    n_wanted = max(_FIRST, n_rounds * round(factor * k))
     if rows.n_features < NARROW:
-        wanted = min(wanted, max(rows.n_rows // 2, 4 * k))
-    return min(rows.n_rows, max(2 * k, min(wanted, _n_fitting(rows))))
+        n_wanted = min(n_wanted, max(rows.n_rows // 2, 4 * k))
+    return min(rows.n_rows, max(2 * k, min(n_wanted, _n_fitting(rows))))
 
 
 def grows(rows: Rows, k: int) -> bool:

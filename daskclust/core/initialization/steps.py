@@ -20,7 +20,7 @@ PLAIN_ITERATIONS = 3
 #: only row of a cluster.
 _SPARE = 4
 #: Maximum number of farthest rows that are requested, even if most of them are equal.
-_MOST_FAR = 2**14
+_MAX_FAR = 2**14
 
 #: A row, its weight and its cluster.
 Founder = tuple[Floats, float, int]
@@ -44,11 +44,11 @@ def relocate_empty(
     count = _SPARE * n_empty
     while True:
         request = FarthestRequest(centers, count, feature_weights, shift, missing)
-        far = rows.reduce(FARTHEST, request)["x"]
-        founders = _merge_equal((v[:-2], v[-2], int(v[-1])) for v in far)
+        farthest = rows.reduce(FARTHEST, request)["x"]
+        founders = _merge_equal((v[:-2], v[-2], int(v[-1])) for v in farthest)
         # The last founder may have more equal rows than these.
-        if len(far) < count or len(founders) > n_empty or count >= _MOST_FAR:
-            return found_clusters(clusters, founders, centers)
+        if len(farthest) < count or len(founders) > n_empty or count >= _MAX_FAR:
+            return fill_empty(clusters, founders, centers)
         count *= 8
 
 
@@ -61,11 +61,11 @@ def _merge_equal(founders: Iterable[Founder]) -> list[Founder]:
     return list(merged.values())
 
 
-def found_clusters(clusters: Clusters, founders: Iterable[Founder], centers: Floats) -> Clusters:
+def fill_empty(clusters: Clusters, founders: Iterable[Founder], centers: Floats) -> Clusters:
     """Fill each empty cluster with one row, which is taken from another cluster.
 
-    `founders` come best first.  Missing values of a founder are replaced by those of its previous
-    center.  If there are too few founders, clusters stay empty.
+    `founders` are sorted, the best first.  Missing values of a founder are replaced by values of
+    its previous center.  If there are too few founders, clusters stay empty.
     """
     sums, counts = clusters.sums.copy(), clusters.counts.copy()
     masses = None if clusters.masses is None else clusters.masses.copy()

@@ -175,7 +175,7 @@ def check_same_data(model: Any, cube: Any) -> None:
 
 
 def _check_same_bands(mine: dict[str, Any], theirs: dict[str, Any]) -> None:
-    """Compare bands by wavelength, by name or by number, if the cube and the model have it."""
+    """Compare bands by wavelength, by name or by number: the first that cube and model have."""
     remedy = (
         "the cube must have the same bands in the same order. Reorder its bands, "
         "for example with xarray's isel, or exclude others with bad_bands (--bad-bands)."

@@ -379,9 +379,9 @@ def _stored_bytes(name: str, array: zarr.Array) -> int:
         raise ModelFormatError(f"{name!r} has dtype {array.dtype} and {array.ndim} dimensions.")
     # Python integers, because a declared size may be arbitrarily large.
     size = math.prod(map(int, array.shape), start=array.dtype.itemsize)
-    plain = not array.compressors and not array.filters and array.shards is None
-    one_chunk = tuple(array.chunks) == tuple(max(1, length) for length in array.shape)
-    if not (plain and one_chunk):
+    is_plain = not array.compressors and not array.filters and array.shards is None
+    has_one_chunk = tuple(array.chunks) == tuple(max(1, length) for length in array.shape)
+    if not (is_plain and has_one_chunk):
         raise ModelFormatError(f"{name!r} has another layout than arrays written by daskclust.")
     try:
         stored = array.nbytes_stored()

@@ -120,9 +120,9 @@ class Array(Entry):
         if lengths is None:
             forms = [form.split() for form in self.axes.split("|")]
             expected = " or ".join(f"({', '.join(form)})" for form in forms)
-            known_sizes = ", ".join(f"{letter} = {size}" for letter, size in sorted(sizes.items()))
+            sizes_so_far = ", ".join(f"{letter} = {size}" for letter, size in sorted(sizes.items()))
             raise ModelFormatError(
-                f"{name} must have shape {expected} with {known_sizes}, got {array.shape}."
+                f"{name} must have shape {expected} with {sizes_so_far}, got {array.shape}."
             )
         _check(all(array.shape), name, f"must have values, got shape {array.shape}")
         sizes.update(lengths)

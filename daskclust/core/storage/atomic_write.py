@@ -27,7 +27,8 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
 #: Pattern of the start of a URL in which :class:`pathlib.Path` has replaced ``//``.
 _WAS_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]+:/")
-#: Number of attempts to remove a file, seconds between attempts, and checks after the last removal.
+#: Maximum number of attempts to remove a file, seconds between attempts, and number of checks after
+#: a removal.
 _REMOVAL_TRIES, _REMOVAL_PAUSE, _LAST_CHECKS = 20, 0.05, 3
 #: Maximum difference in seconds between the clocks of a process and of a file.
 _CLOCKS = 2.0
@@ -47,10 +48,10 @@ def host() -> str:
     return f"{name}_{hashlib.sha256(started + str(numbering).encode()).hexdigest()[:8]}"
 
 
-def hidden_sibling(path: Path, ending: str) -> Path:
-    """Return a new hidden path next to `path`, with this process in its name."""
+def hidden_sibling(path: Path, suffix: str) -> Path:
+    """Return a new hidden path next to `path` that contains the number of this process."""
     owner = f"{host()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-    return path.with_name(f".{path.name}.{owner}.{ending}")
+    return path.with_name(f".{path.name}.{owner}.{suffix}")
 
 
 def put_in_place(partial: Path, path: Path) -> None:
@@ -148,7 +149,7 @@ def naming(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def new_place(path: Path, *, check: Callable[[], None] | None = None) -> Iterator[Path]:
+def new_path(path: Path, *, check: Callable[[], None] | None = None) -> Iterator[Path]:
     """Yield a hidden path next to `path`; rename it at the end, or remove it after a failure.
 
     After a crash, the old or the new file exists.  `check` may prevent the rename by an error.

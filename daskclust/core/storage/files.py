@@ -7,7 +7,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
-from daskclust.core.storage.atomic_write import new_place, remove_stale
+from daskclust.core.storage.atomic_write import new_path, remove_stale
 from daskclust.core.storage.private_api import walks
 from daskclust.core.storage.redact import redact
 from daskclust.core.storage.retry import Retries, persistently, unwritten
@@ -128,7 +128,7 @@ def write_whole(target: Any, content: bytes, *, check: Callable[[], None]) -> No
     """
     path = local_path(target)
     if path is not None:
-        with new_place(path, check=check) as scratch:
+        with new_path(path, check=check) as scratch:
             scratch.write_bytes(content)
         remove_stale(path)
         return

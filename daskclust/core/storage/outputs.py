@@ -1,4 +1,4 @@
-"""Outputs: early checks of targets, atomic writes, and marks of files that daskclust wrote."""
+"""Outputs: early checks of locations, atomic writes, and marks of files that daskclust wrote."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import zarr
 from zarr.abc.store import Store
 from zarr.core.sync import sync
 
-from daskclust.core.storage.atomic_write import new_place, remove_stale, reserved
+from daskclust.core.storage.atomic_write import new_path, remove_stale, reserved
 from daskclust.core.storage.redact import redact
 from daskclust.core.storage.stored_array import stored_chunks
 from daskclust.core.storage.stores import (
@@ -33,13 +33,13 @@ from daskclust.exceptions import StoreError
 JOB = "daskclust_job"
 
 
-def json_text(value: Any, **how: Any) -> str:
+def json_text(value: Any, **options: Any) -> str:
     """Return JSON that all readers accept: NaN as null, and infinities as strings, as in Zarr.
 
     >>> json_text({"nodata": [float("nan"), 1.5, float("-inf")]})
     '{"nodata": [null, 1.5, "-Infinity"]}'
     """
-    return json.dumps(finite(value), allow_nan=False, **how)
+    return json.dumps(finite(value), allow_nan=False, **options)
 
 
 def finite(value: Any) -> Any:
@@ -139,13 +139,13 @@ class Output:
 
     @contextmanager
     def new(self) -> Iterator[Path]:
-        """Yield a :func:`new_place`; the caller must create a folder."""
+        """Yield a :func:`new_path`; the caller must create a folder."""
         self.check_now()
         assert self.path is not None
-        # A map has its class names in a second file, so two writers could mix their files.
+        # A GeoTIFF has its class names in a second file, so two writers could mix their files.
         with reserved([self.path], again=True):
             # The check is repeated before the rename, because writing may take hours.
-            with new_place(self.path, check=self.check_now) as partial:
+            with new_path(self.path, check=self.check_now) as partial:
                 yield partial
             remove_stale(self.path)
 
@@ -207,8 +207,8 @@ class Group(Output):
     def check_content(self) -> None:
         """Check the existing content; an incomplete group may always be replaced."""
         # A complete group of Zarr version 2 has both files.  A crash can leave one of the two.
-        is_part = self.path is None and self.names() in ({".zgroup"}, {".zattrs"})
-        if not is_part and INCOMPLETE not in self._attributes():
+        is_incomplete = self.path is None and self.names() in ({".zgroup"}, {".zattrs"})
+        if not is_incomplete and INCOMPLETE not in self._attributes():
             super().check_content()
 
     def exists(self) -> bool:
@@ -266,8 +266,8 @@ def new_group(
 ) -> Iterator[zarr.Group]:
     """Create a Zarr group that is either complete or missing.
 
-    A local group is written as in :func:`new_place`.  Other stores cannot rename.  There an
-    attribute marks the group as incomplete until the end, and
+    A local group is written as in :func:`new_path`.  Other stores cannot rename, so an attribute
+    marks the group as incomplete until the end, and
     :func:`~daskclust.core.storage.stores.open_store` rejects such a group.  After an exception the
     group is removed.  After a crash the next writer replaces the group without `overwrite`.  Two
     writers of one group at the same time are not supported: their chunks may mix.  A store that

@@ -113,7 +113,7 @@ _MAX_PAUSE = 30.0
 _GDAL_RETRIES, _GDAL_DELAY = 2, 1
 
 
-def is_passing(error: BaseException) -> bool:
+def is_temporary(error: BaseException) -> bool:
     """Return True if a retry of a read may fix an error.
 
     Network libraries have their own errors, many of which are derived only from ``Exception``.
@@ -158,7 +158,7 @@ class Retries:
         """
         stop: Any = stop_after_attempt(self.count + 1)
         return Retrying(
-            retry=retry_if_exception(is_passing),
+            retry=retry_if_exception(is_temporary),
             stop=stop if self.timeout is None else stop | stop_after_delay(2 * self.timeout),
             wait=wait_exponential(multiplier=self.backoff, max=_MAX_PAUSE),
             retry_error_callback=give_up,

@@ -21,7 +21,7 @@ from daskclust.core.storage.atomic_write import (
     discard,
     hidden_sibling,
     naming,
-    new_place,
+    new_path,
     remove_stale,
     reserved,
 )
@@ -90,7 +90,7 @@ def temporary_folder(base: Path | str | None = None) -> Iterator[str]:
 
 
 class TemporaryFolder:
-    """Folder for lazy results.  It is removed with the last reference; pickled copies do not count.
+    """Folder for lazy results, removed with the last reference other than pickled copies.
 
     >>> folder = TemporaryFolder.beside(None)
     >>> Path(folder.make("rows")).is_dir(), folder.has("labels")
@@ -105,7 +105,7 @@ class TemporaryFolder:
         self._end: Any = None
 
     @staticmethod
-    def for_one(checkpoint: Any) -> AbstractContextManager[None]:
+    def locked(checkpoint: Any) -> AbstractContextManager[None]:
         """Lock the folder next to a checkpoint; raise FileExistsError if another fit uses it."""
         return reserved(_rows_folder(checkpoint))
 
@@ -186,7 +186,7 @@ class GroupedRows:
             return
         if not path.parent.is_dir():
             raise unseen(repr(self.folder), who="in which the client stores rows by group")
-        with new_place(path) as partial, partial.open("wb") as file:
+        with new_path(path) as partial, partial.open("wb") as file:
             file.write(head)
             for piece in pieces:
                 file.write(piece.view(np.uint8).data)
@@ -255,7 +255,7 @@ class Spill:
         self._stack = ExitStack()
 
     def __enter__(self) -> Spill:
-        """Remove files of killed fits, because this fit may not create a folder itself."""
+        """Remove files of killed fits, even if this fit creates no folder."""
         remove_remains(self.base)
         return self
 

@@ -1,11 +1,11 @@
 """Checks in each process that Zarr arrays and files equal those that the client opened.
 
-Zarr returns fill values for chunks without a file, and creates folders when it writes.  So a wrong
-path would not raise an error.  Therefore each process compares every Zarr array with the array that
-the client opened, once, before the first read.  It compares the metadata.  In a local folder it
-also compares the list of chunks that have a file, and sampled bytes of some of these files.  Other
-local files are compared by size and sampled bytes.  The metadata are compared again before each
-write, and if a read returns only fill values.
+Zarr returns fill values for chunks without a file, and creates folders when it writes, so a wrong
+path would not raise an error.  Each process therefore compares every Zarr array with the array of
+the client, once, before the first read.  It compares the metadata and, in a local folder, the list
+of chunks with a file and sampled bytes of some files.  Other local files are compared by size and
+sampled bytes.  The metadata are compared again before each write, and if a read returns only fill
+values.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def _ranges(selection: Any, shape: tuple[int, ...]) -> list[range] | None:
     )
 
 
-def _touched(ranges: list[range], sizes: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+def _overlapping(ranges: list[range], sizes: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
     """Yield the grid positions of the chunks that overlap the wanted ranges."""
     return product(
         *(
@@ -321,14 +321,14 @@ class StoredArray:
         """Raise StoreError if this process reads another array, or if chunks are missing."""
         self._archive.check()
         self._check_metadata()
-        mine = None if self._listed is None else stored_chunks(self.array)
-        if mine is None or self._listed is None:
+        here = None if self._listed is None else stored_chunks(self.array)
+        if here is None or self._listed is None:
             return
-        theirs = _unpacked(self._listed)[: len(mine)].astype(bool)
-        missing = np.flatnonzero(theirs & ~mine)
+        on_client = _unpacked(self._listed)[: len(here)].astype(bool)
+        missing = np.flatnonzero(on_client & ~here)
         if len(missing):
             raise unseen(
-                f"{len(missing)} of the {theirs.sum()} stored chunks of {self.name!r}, such as "
+                f"{len(missing)} of the {on_client.sum()} stored chunks of {self.name!r}, such as "
                 f"{_some_files(self.array, missing)[0]!r}",
                 who="which the client has, so it would read fill values; copy the store again",
             )
@@ -425,7 +425,7 @@ class StoredArray:
             return
         folder, sizes, _ = grid
         wanted = _ranges(selection, self.shape) or [range(size) for size in self.shape]
-        for position in _touched(wanted, sizes):
+        for position in _overlapping(wanted, sizes):
             yield os.path.join(folder, self.array.metadata.encode_chunk_key(position))
 
     def __setitem__(self, selection: Any, values: NDArray[Any]) -> None:

@@ -34,7 +34,7 @@ from daskclust.core.storage.stored_array import StoredArray
 
 T = TypeVar("T")
 
-#: Stores on this machine, whose errors are not temporary.
+#: Stores on this machine, whose errors are permanent.
 _LOCAL_STORES = (LocalStore, MemoryStore, ZipStore)
 
 

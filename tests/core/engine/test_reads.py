@@ -17,7 +17,7 @@ import zarr
 from zarr.storage import LocalStore
 
 import daskclust
-from daskclust.core.storage.retry import Retries, is_passing, read
+from daskclust.core.storage.retry import Retries, is_temporary, read
 from daskclust.exceptions import ReadError, StoreError
 
 N, P, ROWS = 4000, 4, 200
@@ -177,7 +177,7 @@ def test_errors_that_last_are_raised_at_once(error):
         tries.append(1)
         raise error("no")
 
-    assert not is_passing(error("no"))
+    assert not is_temporary(error("no"))
     with pytest.raises(error):
         read(load, "x", {}, Retries(5, 0.0))
     assert len(tries) == 1
@@ -334,5 +334,5 @@ def test_what_cannot_be_written_is_named(scene, tmp_path):
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS])
 def test_a_full_disk_is_not_written_to_again(number):
-    assert not is_passing(OSError(number, "no"))
-    assert is_passing(OSError(errno.EIO, "no"))
+    assert not is_temporary(OSError(number, "no"))
+    assert is_temporary(OSError(errno.EIO, "no"))

@@ -13,7 +13,7 @@ import time
 import pytest
 
 from daskclust.core.storage import atomic_write
-from daskclust.core.storage.atomic_write import new_place, remove_stale, reserved
+from daskclust.core.storage.atomic_write import new_path, remove_stale, reserved
 from daskclust.core.storage.outputs import lock_outputs, new_group
 
 HOST = atomic_write.host()
@@ -41,7 +41,7 @@ def ended_process() -> int:
 
 
 def test_a_file_is_replaced_whole(path):
-    with new_place(path) as partial:
+    with new_path(path) as partial:
         partial.write_bytes(b"new")
     assert path.read_bytes() == b"new"
     assert os.listdir(path.parent) == ["fit.npz"]
@@ -55,13 +55,13 @@ def test_a_folder_that_is_removed_while_a_file_is_written(tmp_path):
         shutil.rmtree(path.parent)
         partial.write_bytes(b"half")
 
-    with pytest.raises(FileNotFoundError, match=said), new_place(path) as partial:
+    with pytest.raises(FileNotFoundError, match=said), new_path(path) as partial:
         write(partial)
 
 
 def test_an_error_while_writing_leaves_the_old_file_alone(path):
     def fail():
-        with new_place(path) as partial:
+        with new_path(path) as partial:
             partial.write_bytes(b"half")
             raise OSError("No space left on device")
 
@@ -151,7 +151,7 @@ def test_a_container_of_the_same_host_name_has_processes_of_its_own(path, monkey
 
 def test_what_a_task_writes_after_a_failure_goes_too(tmp_path):
     def cut_off() -> None:
-        with new_place(tmp_path / "map.zarr") as partial:
+        with new_path(tmp_path / "map.zarr") as partial:
             partial.mkdir()
             late.append(partial / "c" / "0")
             task.start()
@@ -169,9 +169,9 @@ def test_what_a_task_writes_after_a_failure_goes_too(tmp_path):
 
 
 def test_a_full_disk_says_what_was_written(path):
-    with pytest.raises(OSError, match=r"No space left.*fit\.npz'"), new_place(path):
+    with pytest.raises(OSError, match=r"No space left.*fit\.npz'"), new_path(path):
         raise OSError(errno.ENOSPC, "No space left on device")
-    with pytest.raises(OSError, match=r"^of another kind$"), new_place(path):
+    with pytest.raises(OSError, match=r"^of another kind$"), new_path(path):
         raise OSError("of another kind")
 
 

@@ -17,7 +17,7 @@ import zarr
 from zarr.storage import LocalStore
 
 import daskclust
-from daskclust.core.storage.retry import Retries, is_passing, persistently, unwritten
+from daskclust.core.storage.retry import Retries, is_temporary, persistently, unwritten
 from daskclust.core.storage.stored_array import StoredArray
 from daskclust.core.storage.stores import arrays_of, open_store
 from daskclust.exceptions import ReadError, StoreError
@@ -134,7 +134,7 @@ def test_a_store_that_does_not_answer_is_given_up(monkeypatch):
 def test_answers_of_http_that_last_are_not_asked_for_again(status, passes):
     error = Exception("answer")
     error.status = status
-    assert is_passing(error) is passes
+    assert is_temporary(error) is passes
 
 
 def test_a_time_limit_that_means_nothing_is_refused():

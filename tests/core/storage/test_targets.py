@@ -19,7 +19,7 @@ from fsspec import AbstractFileSystem
 import daskclust
 from daskclust.core.storage.atomic_write import (
     hidden_sibling,
-    new_place,
+    new_path,
     put_in_place,
     remove_stale,
 )
@@ -256,12 +256,12 @@ def test_what_killed_writers_left_goes_with_the_next(
 
 
 def test_one_rename_for_files_and_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with new_place(tmp_path / "deep" / "a.txt") as partial:
+    with new_path(tmp_path / "deep" / "a.txt") as partial:
         partial.write_text("new")
     assert (tmp_path / "deep" / "a.txt").read_text() == "new"
 
     def fail() -> None:
-        with new_place(tmp_path / "deep" / "a.txt") as partial:
+        with new_path(tmp_path / "deep" / "a.txt") as partial:
             partial.write_text("half")
             raise OSError("full")
 
