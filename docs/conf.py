@@ -91,12 +91,15 @@ copybutton_prompt_is_regexp = True
 
 
 def unlink_files(app: object, relative_path: object, parent: str, content: list[str]) -> None:
-    """Turn links to files of the repository, in pages included from there, into plain names."""
+    """Turn links in included files into links to pages, or into plain names without a page."""
+    content[0] = re.sub(r"\(\.\./(\w+)/README\.md\)", r"(#/deploy/\1.md)", content[0])
     content[0] = re.sub(r"\[([^\]]+)\]\((?!https?:|#)[^)]+\)", r"`\1`", content[0])
+    content[0] = content[0].replace("(#/deploy/", "(/deploy/")
 
 
 def name_templates(app: object, page: str, content: list[str]) -> None:
-    """Name the files of ``deploy``, which are no pages; on a code host the links work."""
+    """Link to the pages of ``deploy``, and name its other files; on a code host all links work."""
+    content[0] = re.sub(r"\(\.\./(deploy/\w+)/README\.md\)", r"(\1.md)", content[0])
     content[0] = re.sub(r"\[([^\]]+)\]\(\.\./(deploy/[^)]+)\)", r"\1 (`\2`)", content[0])
 
 
