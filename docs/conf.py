@@ -1,4 +1,4 @@
-"""Sphinx configuration.  Build with ``sphinx-build -W docs docs/_build/html``."""
+"""Sphinx configuration.  Build with ``sphinx-build -W -j auto docs docs/_build/html``."""
 
 from __future__ import annotations
 
@@ -128,6 +128,8 @@ def write_commands(app: object) -> None:
 
 def setup(app: object) -> None:
     """Register what is done while pages are read."""
+    # It only copies files; without its word Sphinx would use one process.
+    app.extensions["sphinx-mathjax-offline"].parallel_read_safe = True  # type: ignore[attr-defined]
     app.connect("builder-inited", write_commands)  # type: ignore[attr-defined]
     app.connect("include-read", unlink_files)  # type: ignore[attr-defined]
     app.connect("source-read", name_templates)  # type: ignore[attr-defined]

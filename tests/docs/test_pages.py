@@ -45,7 +45,7 @@ def commands(text: str) -> list[list[str]]:
     return [shlex.split(line, comments=True) for line in lines]
 
 
-#: Pages with 200 000 rows, a cluster, or several fits of label spreading.
+#: Pages with a cluster, or with several fits of label spreading.
 SLOW = {
     "how-to/asking.md",
     "how-to/uncertainty.md",
@@ -181,7 +181,7 @@ def test_pages_build_without_warnings(tmp_path: Path) -> None:
     for name in ("daskclust", "CHANGELOG.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "deploy"):
         (tmp_path / name).symlink_to(ROOT / name)
     done = subprocess.run(
-        [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html", "docs", "html"],
+        [sys.executable, "-m", "sphinx", "-q", "-W", "-j", "auto", "--keep-going", "docs", "html"],
         cwd=tmp_path,
         env=os.environ | {"PYTHONWARNINGS": "ignore"},
         capture_output=True,
