@@ -1,6 +1,6 @@
-"""Pictures of the gallery and of the first map: known classes, k-means and label spreading.
+"""Pictures of the gallery: known classes, k-means and label spreading.
 
-``python tests/benchmarks/gallery.py docs/_static`` draws them anew.
+``python tests/benchmarks/gallery.py docs/_static`` draws them again.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 import daskclust
-from daskclust.colors import label_colors
 from daskclust.plotting import draw_label_map
 
-#: Inches, points and dots of an inch: a page of 500 pixels shows a point as a pixel or so.
-SIZE, FONT, DPI = (6.6, 2.9), 11, 150
+#: Inches, and dots per inch.
+SIZE, DPI = (6.6, 2.9), 150
 SCENES = {"salinas": "hsi_salinas_a", "jasper": "hsi_jasper_ridge"}
 
 
@@ -57,45 +56,6 @@ def draw(name: str, cube_values: NDArray[np.float32], truth: NDArray[np.int64], 
     plt.close(figure)
 
 
-def draw_first_map(path: Path) -> None:
-    """Draw the package's scene with its polygons, the map that they give, and its margin."""
-    files = daskclust.datasets.load_slovenia()
-    cube = daskclust.open_cube(str(files.scene))
-    y = cube.rows_of(str(files.fields), class_column="class")
-    model = daskclust.LabelSpreading(random_state=0).fit(cube, y)
-    names = model.classes_.tolist()
-    known = np.full(cube.shape[:2], -1)
-    lines, columns = np.divmod(np.asarray(y[0]), cube.shape[1])
-    known[lines, columns] = np.searchsorted(names, y[1])
-    classes = np.searchsorted(names, np.asarray(model.labels_).astype(str))
-    figure, grid = plt.subplots(2, 2, figsize=(SIZE[0], 2 * SIZE[1]), layout="constrained")
-    axes = grid.ravel()
-    image = np.asarray(cube.samples).reshape(cube.shape)
-    axes[0].imshow(image[:, :, 3], cmap="YlGn")
-    axes[0].set_title("scene.tif: NDVI of July", loc="left", fontsize=FONT)
-    draw_label_map(known, axes[1], n_labels=len(names), title="fields.geojson")
-    label_map = classes.reshape(cube.shape[:2])
-    draw_label_map(label_map, axes[2], n_labels=len(names), title="map.tif")
-    margin = np.asarray(model.margin(cube)).reshape(cube.shape[:2])
-    axes[3].imshow(margin, cmap="gray", vmin=0, vmax=1)
-    axes[3].set_title("doubt.tif: dark is uncertain", loc="left", fontsize=FONT)
-    for axis in axes:
-        axis.set(xticks=(), yticks=())
-    marks = [
-        plt.Line2D([], [], marker="s", linestyle="", color=color, label=name)
-        for name, color in zip(names, label_colors(len(names)), strict=True)
-    ]
-    figure.legend(
-        handles=marks,
-        loc="outside lower center",
-        ncols=-(-len(names) // 2),
-        fontsize=FONT,
-        frameon=False,
-    )
-    figure.savefig(path / "first-map.png", dpi=DPI)
-    plt.close(figure)
-
-
 def main() -> None:
     """Draw all scenes into a folder."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -104,7 +64,6 @@ def main() -> None:
     data = Path(os.environ.get("DASKCLUST_TEST_DATA", "../shared")) / "data"
     for name, file in SCENES.items():
         draw(name, *load(data / f"{file}.npz"), folder)
-    draw_first_map(folder)
 
 
 if __name__ == "__main__":
