@@ -36,7 +36,7 @@ _DEFAULT: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("SparseKMeans", {}),
     ("KMeans", {}),
 )
-#: Maximum difference of scores that count as equal.
+#: Scores that differ by at most this number are equal.
 _SCORE_TOLERANCE = 1e-12
 
 
@@ -55,9 +55,8 @@ def choose_by_pairs(
     """Choose among estimators, or their parameters, by cross-validation over pairs.
 
     Use it if you know pairs of rows that belong together or apart, and do not know which estimator
-    is best.  Each candidate is fitted to all rows, with the pairs of all folds except one.  Its
-    labels are compared with the pairs of this fold.  Candidates that do not accept pairs are
-    fitted once.
+    is best.  Each candidate is fitted to all rows, with the pairs of all folds except one, and
+    evaluated with the pairs of this fold.  Candidates that do not accept pairs are fitted once.
 
     Parameters
     ----------
@@ -75,7 +74,7 @@ def choose_by_pairs(
     X : array-like, dask.array.Array, DataFrame, xarray.DataArray or Cube of shape (n, p)
         Rows.
     must_link, cannot_link : array-like of shape (m, 2), int, optional
-        Pairs of row numbers, or of index labels of a DataFrame.  One of them may be omitted.
+        Pairs of row numbers, or of index labels of a DataFrame.  At least one argument is required.
     n_clusters : int, optional
         Number of clusters of candidates that are names.
     must_link_weight, cannot_link_weight : float or array-like of shape (m,), optional
@@ -90,13 +89,13 @@ def choose_by_pairs(
     -------
     Selection
         ``grid`` contains the names of the candidates, and ``estimators`` the candidates fitted to
-        all rows and all pairs.  A score is the mean of two fractions: of the held-out must-links
-        and of the held-out cannot-links that the labels satisfy.  If there is only one kind of
-        pairs, the score is its fraction.  ``standard_errors`` count pairs that imply each other as
-        one observation.  ``one_se_estimator`` is the first candidate whose score differs from the
-        best score by at most one standard error of this difference.  A candidate whose constraints
-        cannot be satisfied, which may happen with ``COPKMeans``, has the score NaN and the
-        estimator None.  ``details`` contains:
+        all rows and all pairs.  A score is the mean of two fractions: the satisfied fraction of the
+        held-out must-links, and of the held-out cannot-links.  If there is only one kind of pairs,
+        the score is its fraction.  ``standard_errors`` treat pairs that imply each other as one
+        observation.  ``one_se_estimator`` is the first candidate whose score differs from the best
+        score by at most one standard error of this difference.  A candidate that fails, because its
+        constraints cannot be satisfied (``COPKMeans``), has the score NaN and the estimator None.
+        ``details`` contains:
 
         - ``must_link`` and ``cannot_link`` (g,): the two fractions;
         - ``pairs`` (m, 2): the pairs, must-links first, and ``fold`` (m,): their folds;
@@ -118,8 +117,8 @@ def choose_by_pairs(
 
     Notes
     -----
-    A fold contains complete must-link components, and all cannot-links between two components.  So
-    the other folds do not imply a pair of the fold.
+    A fold contains complete must-link components, and all cannot-links between two components, so
+    the pairs of other folds do not imply its pairs.
 
     ``best_estimator`` is usually the better choice: on eight data sets with 20 to 400 pairs its
     mean adjusted Rand index was 0.813, compared with 0.800 for ``one_se_estimator`` and 0.801 for
@@ -127,7 +126,7 @@ def choose_by_pairs(
     be due to chance.  ``one_se_estimator`` then prefers the first candidates.
 
     *Passes*: the passes of the longest fit, and a few more that fetch the rows of the pairs.  All
-    fits share them.  Labels of fits to folds are computed only for the rows of the pairs.  *On the
+    fits share them.  The fits to folds compute labels only for the rows of the pairs.  *On the
     client*: the rows of the pairs, and the client memory of each fit.  ``SpectralClustering``
     computes prototypes in each fit, and the graphs of all fits in one pass.
 
@@ -141,15 +140,15 @@ def choose_by_pairs(
     >>> X = np.concatenate([moon, [1.0, 0.4] - moon])
     >>> y = np.repeat([0, 1], 300)
     >>> must_link, cannot_link = daskclust.pairs_from_labels(y, n_pairs=40, random_state=0)
-    >>> found = choose_by_pairs(
+    >>> result = choose_by_pairs(
     ...     ["KMeans", "SpectralClustering"], X, must_link, cannot_link, n_clusters=2,
     ...     random_state=0,
     ... )
-    >>> found.best_value
+    >>> result.best_value
     'SpectralClustering'
-    >>> found.scores.round(2).tolist()
+    >>> result.scores.round(2).tolist()
     [0.62, 1.0]
-    >>> len(found.best_estimator.labels_)
+    >>> len(result.best_estimator.labels_)
     600
     """
     check_integer(n_folds, "n_folds", 2)
@@ -193,8 +192,8 @@ def _models(candidates: Any, n_clusters: int | None, seed: int) -> dict[str, Any
         pair = entry if isinstance(entry, tuple) else (entry, {})
         if len(pair) != 2 or not isinstance(pair[1], Mapping):
             raise ValueError(
-                f"candidates[{number}] must be a name, an estimator, or a tuple of one of them and "
-                f"a dict of parameters, got {entry!r}."
+                f"candidates[{number}] must be a name or an estimator, alone or in a tuple with a "
+                f"dict of parameters, got {entry!r}."
             )
         base = _unfitted(pair[0], number, n_clusters)
         for model in _varied(base, pair[1], number):
@@ -218,8 +217,8 @@ def _unfitted(entry: Any, number: int, n_clusters: int | None) -> Any:
     classes = registry()
     if not isinstance(entry, str) or entry not in classes:
         raise ValueError(
-            f"candidates[{number}] must be an estimator or one of {', '.join(sorted(classes))}, "
-            f"got {entry!r}."
+            f"candidates[{number}] must be an estimator or a name, got {entry!r}. "
+            f"Names are {', '.join(sorted(classes))}."
         )
     model: Any = classes[entry]()
     count = next((p for p in ("n_clusters", "n_components") if p in model.get_params()), None)
@@ -288,10 +287,9 @@ def _name(model: Any, n_clusters: int | None) -> str:
 
 @dataclass(frozen=True)
 class _CandidateFits:
-    """Fitted candidate, and labels from its fits to the folds.
+    """Candidate fitted to all pairs, and labels (n_folds, m) of the m rows of the pairs.
 
-    ``model`` is fitted to all pairs.  ``labels`` (n_folds, m) are labels of the rows of the pairs,
-    from fits without the pairs of one fold.
+    The labels of a fold are from a fit without the pairs of this fold.
     """
 
     model: Any
@@ -314,17 +312,17 @@ class _HeldOutPairs:
         """Return the chosen pairs as arguments of ``fit``."""
         c, arguments = self.pairs, {}
         for name, kind in (("must_link", True), ("cannot_link", False)):
-            of_kind = chosen & (c.pair_is_must_link == kind)
-            ends = np.stack([c.pair_left[of_kind], c.pair_right[of_kind]], axis=1)
-            arguments[name], arguments[f"{name}_weight"] = c.rows[ends], c.pair_weight[of_kind]
+            is_kind = chosen & (c.pair_is_must_link == kind)
+            ends = np.stack([c.pair_left[is_kind], c.pair_right[is_kind]], axis=1)
+            arguments[name], arguments[f"{name}_weight"] = c.rows[ends], c.pair_weight[is_kind]
         return arguments
 
     def fitted(self, models: Mapping[str, Any]) -> list[_CandidateFits | ConstraintError]:
         """Fit each candidate to all pairs, and without each fold; all fits share passes."""
-        _, stand_in = open_blank(self.data.X, self.data.rows)
-        # Labels of fits to folds are lazy if X is lazy, and are not computed.
-        lazy = Data(stand_in, self.data.weight, self.data.origin, cube=self.data.cube)
-        jobs, owners = [Job(methodcaller("take", self.pairs.rows))], []
+        _, placeholder = open_blank(self.data.X, self.data.rows)
+        # With a lazy placeholder, fits to folds do not compute the labels of all rows.
+        lazy = Data(placeholder, self.data.weight, self.data.origin, cube=self.data.cube)
+        jobs, names_of_jobs = [Job(methodcaller("take", self.pairs.rows))], []
         for name, model in models.items():
             takes_pairs = "must_link" in inspect.signature(model.fit).parameters
             folds = (-1, *range(self.n_folds)) if takes_pairs else (-1,)
@@ -332,12 +330,14 @@ class _HeldOutPairs:
                 data = self.data if fold < 0 else lazy
                 arguments = self._arguments(self.fold != fold) if takes_pairs else {}
                 jobs.append(Job(partial(_fit, name, model, data, arguments)))
-                owners.append(name)
-        # Warnings about the pairs of a fold would mislead, because the user did not choose them.
+                names_of_jobs.append(name)
+        # Warnings about the pairs of a fold would confuse a user who did not choose these pairs.
         (x, _), *fits = run_grid(self.data.rows, jobs, ConstraintWarning)
         results: list[_CandidateFits | ConstraintError] = []
         for name in models:
-            fits_of_name = [fit for fit, owner in zip(fits, owners, strict=True) if owner == name]
+            fits_of_name = [
+                fit for fit, job_name in zip(fits, names_of_jobs, strict=True) if job_name == name
+            ]
             failed = [fit for fit in fits_of_name if isinstance(fit, ConstraintError)]
             if failed:
                 results.append(failed[0])
@@ -349,11 +349,11 @@ class _HeldOutPairs:
         return results
 
     def satisfied(self, labels: Ints) -> Bools:
-        """Return True for each pair that the labels of the fit without this pair satisfy."""
+        """Return a mask of the pairs that are satisfied by the fit without them."""
         c = self.pairs
-        # A noise row is not in a cluster with any other row.
-        alone = -1 - np.arange(labels.shape[1])
-        labels = np.where(labels < 0, alone, labels)
+        # Each noise row is a cluster of its own.
+        noise_clusters = -1 - np.arange(labels.shape[1])
+        labels = np.where(labels < 0, noise_clusters, labels)
         is_satisfied = np.zeros(c.n_pairs, bool)
         for fold in range(self.n_folds):
             in_fold, fold_labels = self.fold == fold, labels[fold]
@@ -379,16 +379,16 @@ class _HeldOutPairs:
         for name, message in failures.items():
             warn(f"The candidate {name} failed and has no score: {message}", ConstraintWarning)
         satisfied = np.zeros((len(names), c.n_pairs), bool)
-        shares, errors = np.full((len(names), 2), np.nan), np.full(len(names), np.nan)
+        fractions, errors = np.full((len(names), 2), np.nan), np.full(len(names), np.nan)
         for position, result in enumerate(results):
             if not isinstance(result, ConstraintError):
                 satisfied[position] = self.satisfied(result.labels)
-                shares[position], errors[position] = self._shares(satisfied[position])
+                fractions[position], errors[position] = self._fractions(satisfied[position])
         with np.errstate(invalid="ignore"):
-            scores = np.nansum(shares, axis=1) / (~np.isnan(shares)).sum(axis=1)
+            scores = np.nansum(fractions, axis=1) / (~np.isnan(fractions)).sum(axis=1)
         details = {
-            "must_link": shares[:, 0],
-            "cannot_link": shares[:, 1],
+            "must_link": fractions[:, 0],
+            "cannot_link": fractions[:, 1],
             "pairs": c.rows[np.stack([c.pair_left, c.pair_right], axis=1)],
             "fold": self.fold,
             "satisfied": satisfied,
@@ -402,18 +402,18 @@ class _HeldOutPairs:
         chosen = selected("candidate", passes, "pairs", values, scores, errors, models, details)
         return replace(chosen, one_se_index=self._first_within(satisfied, scores))
 
-    def _shares(self, satisfied: Bools) -> tuple[tuple[float, float], float]:
-        """Return the satisfied fraction of each kind of pairs, and the error of their mean."""
+    def _fractions(self, satisfied: Bools) -> tuple[tuple[float, float], float]:
+        """Return the satisfied fractions of both kinds of pairs, and the error of their mean."""
         c, unit = self.pairs, self.pairs.units()
         masks = (c.pair_is_must_link, ~c.pair_is_must_link)
         (must, must_error), (cannot, cannot_error) = (
-            _share(satisfied[kind], c.pair_weight[kind], unit[kind]) for kind in masks
+            _satisfied_fraction(satisfied[kind], c.pair_weight[kind], unit[kind]) for kind in masks
         )
         errors = np.array([must_error, cannot_error])[[kind.any() for kind in masks]]
         return (must, cannot), float(np.sqrt((errors**2).sum()) / len(errors))
 
     def _first_within(self, satisfied: Bools, scores: Floats) -> int:
-        """Return the first candidate that is at most a standard error worse than the best."""
+        """Return the first candidate within one standard error of the best."""
         c, unit, best = self.pairs, self.pairs.units(), int(np.nanargmax(scores))
         masks = [k for k in (c.pair_is_must_link, ~c.pair_is_must_link) if k.any()]
         for position in np.flatnonzero(~np.isnan(scores)).tolist():
@@ -445,7 +445,7 @@ def _predict(model: Any, x: Array) -> Array:
     return np.asarray(nameless.predict(x))
 
 
-def _share(satisfied: Bools, weight: Floats, unit: Ints) -> tuple[float, float]:
+def _satisfied_fraction(satisfied: Bools, weight: Floats, unit: Ints) -> tuple[float, float]:
     """Return the fraction of the weight that is satisfied, and its standard error by units.
 
     The fraction is NaN without pairs, and the error is NaN for a single unit.
@@ -453,9 +453,9 @@ def _share(satisfied: Bools, weight: Floats, unit: Ints) -> tuple[float, float]:
     if not len(weight):
         return np.nan, np.nan
     total = weight.sum()
-    share = float(weight @ satisfied / total)
+    fraction = float(weight @ satisfied / total)
     _, number = np.unique(unit, return_inverse=True)
-    sums = np.bincount(number.reshape(-1), weights=weight * (satisfied - share))
+    sums = np.bincount(number.reshape(-1), weights=weight * (satisfied - fraction))
     n = len(sums)
     error = np.sqrt(n / (n - 1) * (sums**2).sum()) / total if n > 1 else np.nan
-    return share, float(error)
+    return fraction, float(error)

@@ -24,7 +24,7 @@ from daskclust.core.reduction.row_views import View
 def one_standard_error(scores: Floats, errors: Floats, best: int) -> int:
     """Return the first position whose score is at most a standard error below the best score.
 
-    Higher scores are better, and simpler values come first.  NaN is a missing score or error.
+    Higher scores are better.  Values are ordered from simple to complex.  NaN is a missing value.
     """
     slack = 0.0 if np.isnan(errors[best]) else errors[best]
     return int(np.flatnonzero(scores[: best + 1] >= scores[best] - slack)[0])
@@ -115,13 +115,12 @@ class Selection:
         return draw_selection(self, ax)
 
 
-#: Number of concurrent fits to references.  They do not read data, so a larger number would not
-#: save passes.
+#: Number of concurrent fits to references.  They read no data, so more fits would not save passes.
 _CONCURRENT = 64
 
 
 def overrides(estimator: Any, *methods: str) -> bool:
-    """Return True if a class outside this package defines one of the methods of an estimator."""
+    """Return True if a class outside this package defines one of these methods."""
     for method in methods:
         owner = next((base for base in type(estimator).__mro__ if method in vars(base)), None)
         if owner is None or owner.__module__.partition(".")[0] != __name__.partition(".")[0]:
@@ -207,7 +206,7 @@ def open_grid(estimator: Any, X: Any, parameter: str, random_state: Any) -> Grid
     (seed,) = draw_seeds(random_state, 1)
     model = clone(estimator)
     if params.get("random_state", seed) is None:
-        # All fits have the same seed, so that differences are due to the parameter.
+        # With equal seeds, differences between fits are due to the parameter.
         model.set_params(random_state=seed % 2**32)
     return Grid(X, check_data(X), model, parameter, seed)
 
@@ -263,7 +262,7 @@ def fit_references(
     jobs = [job(value, number) for number in range(n_references) for value in values]
     measures: list[float] = []
     for start in range(0, len(jobs), _CONCURRENT):
-        # Without clusters fits converge slowly, so this warning is not useful.
+        # References have no clusters, so their fits converge slowly, and the warning is not useful.
         measures += run_grid(blank, jobs[start : start + _CONCURRENT], ConvergenceWarning)
     return np.array(measures, dtype=np.float64).reshape(n_references, len(values))
 

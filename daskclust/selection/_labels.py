@@ -31,11 +31,11 @@ from daskclust.semisupervised.predict import shares
 class Questions:
     """Suggested rows, and the state from which they were chosen.
 
-    ``places`` are the cells of the ``rows``, and ``n_labels`` is the number of labels so far.
+    ``cell_numbers`` are the cells of ``rows``.  ``n_labels`` is the number of known labels.
     """
 
     rows: Ints
-    places: Ints
+    cell_numbers: Ints
     cells: Cells
     model: LabelSpreading | None
     n_labels: int
@@ -53,12 +53,12 @@ def suggest_labels(
 ) -> Ints:
     """Suggest the rows whose labels would help most, ordered by importance.
 
-    Use it to label rows for :class:`LabelSpreading` in batches, with a fit in between.
+    Use it to label rows for :class:`LabelSpreading` in batches, with a fit after each batch.
 
-    Rows are represented by prototypes, which are chosen one after another.  Each choice has the
-    largest product of two numbers: the total uncertainty of its rows, and its distance to the
-    nearest row that is labeled or already chosen.  So the rows of a batch differ.  Without labels
-    all rows are equally uncertain, and the suggested rows are spread over the data.
+    Prototypes represent the rows, and are chosen one after another.  Each choice maximizes the
+    product of the total uncertainty of its rows and the distance to the nearest row that is labeled
+    or chosen.  So the rows of a batch differ.  Without labels all rows are equally uncertain, and
+    the suggested rows are spread over the data.
 
     Parameters
     ----------
@@ -68,8 +68,8 @@ def suggest_labels(
         Number of rows.
     y : array-like or dask.array.Array of shape (n_rows,), or (rows, labels), optional
         Known labels, as for :meth:`LabelSpreading.fit`.  Labeled rows are not suggested again.
-        Rows with the label -1 in ``(rows, labels)`` are not suggested either, because their class
-        could not be determined.  Similar rows are suggested later.
+        In ``(rows, labels)``, the label -1 marks rows whose class could not be determined.  They
+        are not suggested again, and similar rows are suggested later.
     model : LabelSpreading, optional
         Model fitted to X and its labels.  Default: a model with default parameters is fitted if
         there are labels.
@@ -103,19 +103,18 @@ def suggest_labels(
 
     Notes
     -----
-    *Passes* in addition to the fit: 1 to draw a sample of 65 536 rows for the prototypes, and 1 to
-    compute the uncertainty and the nearest row of each prototype, which takes as long as
-    ``predict_proba``.  *Prototypes*: 4 per suggested row, but at least 400, and at most 2000 or a
-    tenth of the rows.  *To the client*: the sample, and tables of the prototypes; never anything of
-    length n_rows.  A mask in `exclude` takes one more pass, which reads only the mask.
+    *Passes* in addition to the fit: 1 draws a sample of 65 536 rows for the prototypes, and 1
+    computes the uncertainty and the nearest row of each prototype, which takes as long as
+    ``predict_proba``.  A mask in `exclude` takes one more pass, which reads only the mask.
+    *Prototypes*: 4 per suggested row, but at least 400, and at most 2000 or a tenth of the rows.
+    *To the client*: the sample, and tables of the prototypes.
 
-    *The label -1 or* `exclude`: use -1 for rows that a person could not label.  Then similar rows
-    are suggested later.  Use `exclude` for rows that nobody should label, such as roads, shadows
-    and the background of a scene.  This does not affect similar rows.  The model is fitted to all
-    rows.
+    *The label -1 or* `exclude`: use -1 for rows that a person could not label.  Use `exclude` for
+    rows that must not be labeled, such as roads, shadows and the background of a scene.  Excluded
+    rows do not affect similar rows.  The model is fitted to all rows.
 
     Rows equal to a labeled row are not suggested.  A model stores at most ``2 n_prototypes``
-    labels. If there are more labels, pass ``y``, too.
+    labels.  If there are more labels, also pass ``y``.
 
     Small batches are best: first 20 rows, then batches of 10 or 20 rows.
 
@@ -142,27 +141,27 @@ def ask(
     check_integer(n, "n", 1)
     (seed,) = draw_seeds(random_state, 1)
     _check_model(model)
-    skipped_rows, labeled = np.empty(0, np.int64), np.empty(0, np.int64)
+    rows_to_skip, labeled = np.empty(0, np.int64), np.empty(0, np.int64)
     y = None if y is None else as_labels(y)
     if model is None and y is not None:
         data = open_for_questions(X, None, exclude)
-        skipped_rows, labeled = _rows_to_skip(y, data.rows.n_rows)
+        rows_to_skip, labeled = _rows_to_skip(y, data.rows.n_rows)
         if len(labeled):
             model = LabelSpreading(random_state=seed % 2**32).fit(X, y)
             data = replace(data, model=model)
     else:
         data = open_for_questions(X, model, exclude)
         if y is not None:
-            skipped_rows, labeled = _rows_to_skip(y, data.rows.n_rows)
+            rows_to_skip, labeled = _rows_to_skip(y, data.rows.n_rows)
         elif not data.knows_its_labels:
             raise ValueError(
                 "y must be set, because model has more labels than it stores as nodes, got None. "
                 "Pass y, so that labeled rows are not suggested again."
             )
-    if not 1 <= n <= data.rows.n_rows - len(skipped_rows):
-        raise ValueError(_too_many(n, data.rows.n_rows - len(skipped_rows), data.rows.n_rows))
-    unlabelable = np.setdiff1d(skipped_rows, labeled)
-    cells = find_cells(data, skipped_rows, int(n), seed, unlabelable)
+    if not 1 <= n <= data.rows.n_rows - len(rows_to_skip):
+        raise ValueError(_too_many(n, data.rows.n_rows - len(rows_to_skip), data.rows.n_rows))
+    unlabelable = np.setdiff1d(rows_to_skip, labeled)
+    cells = find_cells(data, rows_to_skip, int(n), seed, unlabelable)
     if n > cells.table.n_free:
         raise ValueError(_too_many(n, int(cells.table.n_free), data.rows.n_rows))
     rows, cell_numbers = cells.choose(int(n))
@@ -200,13 +199,12 @@ def _rows_to_skip(y: Any, n_rows: int) -> tuple[Ints, Ints]:
     if len(rows) and not 0 <= rows[0] <= rows[-1] < n_rows:
         row = int(rows[0] if rows[0] < 0 else rows[-1])
         raise ConstraintError(
-            f"Row numbers in y must be in [0, {n_rows}), got {row}. They count all rows of X from "
-            "0."
+            f"Row numbers in y must be in [0, {n_rows}), got {row}. Number all rows of X from 0."
         )
     return rows, labels.rows
 
 
-#: Number of draws of labels; quantile of the draws for the bounds.
+#: Number of draws of labels, and quantile of the draws for lower and upper bounds.
 _DRAWS, _TAIL = 50, 0.1
 
 
@@ -219,15 +217,15 @@ class ExpectedGain:
     rows : ndarray of shape (n,), int64
         Rows of the batch, as :func:`suggest_labels` suggests them.
     n_labels : int
-        Number of labels so far.
+        Number of known labels.
     accuracy : float
         Mean probability of the most probable class, over all rows that are not excluded.  It is
         the expected accuracy if the probabilities are correct.
     changed, changed_low, changed_high : ndarray of shape (n,), float64
-        Fraction of these rows whose class changes after the first 1, 2, ... labels: mean, 10 %
-        quantile and 90 % quantile of the draws.
+        Fraction of these rows whose class changes after 1, 2, ... labels of the batch: mean, 10 %
+        and 90 % quantile of the draws.
     gain, gain_low, gain_high : ndarray of shape (n,), float64
-        Increase of ``accuracy``: mean and the same quantiles.
+        Increase of ``accuracy`` after 1, 2, ... labels: mean, 10 % and 90 % quantile.
     """
 
     rows: Ints
@@ -262,17 +260,17 @@ class ExpectedGain:
         ax = own_axes(ax)
         labels = self.n_labels + 1 + np.arange(len(self.rows))
         for values, low, high, text in (
-            (self.changed, self.changed_low, self.changed_high, "rows of another class"),
+            (self.changed, self.changed_low, self.changed_high, "rows whose class changes"),
             (
                 self.gain,
                 self.gain_low,
                 self.gain_high,
-                "growth of the accuracy that the model expects",
+                "increase of the expected accuracy",
             ),
         ):
             (line,) = ax.plot(labels, values, ".-", label=text)
             ax.fill_between(labels, low, high, color=line.get_color(), alpha=0.2, lw=0)
-        ax.set(xlabel="labels", ylabel="share of all rows")
+        ax.set(xlabel="labels", ylabel="fraction of all rows")
         ax.locator_params(axis="x", integer=True)
         ax.legend(frameon=False)
         return ax
@@ -287,14 +285,14 @@ def expected_gain(
     exclude: Any = None,
     random_state: Any = None,
 ) -> ExpectedGain:
-    """Estimate how much the next batch of labels changes, from the model's probabilities.
+    """Estimate how much the next batch of labels would change.
 
     Use it to decide if you should label more rows.  If ``changed`` is near 0, another batch changes
     little.
 
-    Labels of the rows of :func:`suggest_labels` are drawn 50 times from the model's class
-    probabilities.  A Gaussian field on the graph of prototypes, with the covariance of label
-    spreading, propagates each draw.
+    The batch is the rows of :func:`suggest_labels`.  Their labels are drawn 50 times from the
+    model's class probabilities.  Each draw is propagated by a Gaussian field on the graph of
+    prototypes, with the covariance of label spreading.
 
     Parameters
     ----------
@@ -307,8 +305,8 @@ def expected_gain(
     model : LabelSpreading, optional
         See :func:`suggest_labels`.
     exclude : array-like or dask.array.Array of shape (n_rows,), bool, or row numbers, optional
-        Rows that must not be suggested, see :func:`suggest_labels`.  They do not count in the
-        returned fractions.
+        Rows that must not be suggested, see :func:`suggest_labels`.  The returned fractions ignore
+        them.
     random_state : int, RandomState, Generator or None, default=None
         See :func:`suggest_labels`.
 
@@ -328,9 +326,9 @@ def expected_gain(
 
     Notes
     -----
-    *This is an estimate by the model, not a test.* A model whose probabilities are high but wrong
-    expects no change.  A class without labels does not occur in the draws.  To measure the
-    accuracy, hold out some random labels.
+    *This is an estimate by the model, not a test.* If its probabilities are high but wrong, the
+    estimate is near 0.  Classes without labels do not occur in the draws.  To measure the accuracy,
+    hold out some random labels.
 
     *Passes* and *to the client*: see :func:`suggest_labels`.  *On the client*, with k prototypes
     and c classes: O(k^3 + n k c) time and matrices of ``8 k^2`` bytes.
@@ -340,15 +338,15 @@ def expected_gain(
     >>> import numpy as np
     >>> from daskclust.selection import expected_gain
     >>> X = np.repeat([[0.0], [5.0]], 50, axis=0) + np.random.default_rng(0).random((100, 1))
-    >>> found = expected_gain(X, 4, y=([0, 40, 50, 90], [0, 0, 1, 1]), random_state=0)
-    >>> found.changed.shape, bool(found.accuracy > 0.9)
+    >>> result = expected_gain(X, 4, y=([0, 40, 50, 90], [0, 0, 1, 1]), random_state=0)
+    >>> result.changed.shape, bool(result.accuracy > 0.9)
     ((4,), True)
     """
     check_integer(n, "n", 1)
     questions = ask(X, n, y=y, model=model, exclude=exclude, random_state=random_state)
     if questions.model is None:
         raise ConstraintError(
-            "y must have at least one label if model is None, got y without labels. Use "
+            "y must have at least one label without a model, got y without labels. Use "
             "suggest_labels for the first batch."
         )
     return gain_of(questions)
@@ -358,9 +356,11 @@ def gain_of(questions: Questions) -> ExpectedGain:
     """Return the expected gain of suggestions that were made with a model."""
     cells, table = questions.cells, questions.cells.table
     graph = normalized(table.near.matrix(len(cells.nodes)))
-    moves = influence(graph, cells.cells_of(cells.labeled), questions.places)
+    moves = influence(graph, cells.cells_of(cells.labeled), questions.cell_numbers)
     probabilities = shares(table.uncertainties[:, DOUBTS:])
-    outcome = foresee(probabilities, table.counts, questions.places, moves, _DRAWS, questions.seed)
+    effect = foresee(
+        probabilities, table.counts, questions.cell_numbers, moves, _DRAWS, questions.seed
+    )
     total = table.counts.sum()
 
     def bounds(values: Floats) -> tuple[Floats, Floats, Floats]:
@@ -371,6 +371,6 @@ def gain_of(questions: Questions) -> ExpectedGain:
         questions.rows,
         questions.n_labels,
         1.0 - float(table.uncertainties[:, 1].sum()) / float(total),
-        *bounds(outcome.changed),
-        *bounds(outcome.gain),
+        *bounds(effect.changed),
+        *bounds(effect.gain),
     )

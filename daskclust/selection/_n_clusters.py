@@ -72,8 +72,8 @@ def choose_n_clusters(
 ) -> Selection:
     """Choose the number of clusters, or of components of a mixture.
 
-    Use it if you do not know the number and can fit several numbers.  If a distance is easier to
-    choose, use :class:`~daskclust.DPMeans`.
+    Use it to compare several numbers.  If a distance is easier to choose than a number, use
+    :class:`~daskclust.DPMeans`.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ def choose_n_clusters(
     ks : array-like of int
         Candidate numbers, ``1 <= k <= n``.
     method : {"fits", "tree"}, default="fits"
-        Source of the clusterings:
+        Computation of the clusterings:
 
         - ``"fits"``: a fit for each k.
         - ``"tree"``: one fit of an :class:`~daskclust.AgglomerativeClustering`, whose tree is cut
@@ -97,18 +97,18 @@ def choose_n_clusters(
         - ``"silhouette"`` (simplified), ``"calinski_harabasz"``, ``"davies_bouldin"``: see
           :func:`daskclust.metrics.centroid_scores`, with the estimator's metric and feature
           weights.
-        - ``"gap"``: gap statistic [1]_, ``mean_b log W_b(k) - log W(k)``.  W is the ``inertia_``
-          for X, and W_b the ``inertia_`` for data drawn uniformly from the bounding box of X.
+        - ``"gap"``: gap statistic [1]_, ``mean_b log W_b(k) - log W(k)``.  W is ``inertia_`` for X.
+          W_b is ``inertia_`` for data drawn uniformly from the bounding box of X.
         - ``"bic"``: the estimator's ``bic``, for mixtures.
         - ``"stability"``: mean adjusted Rand index between the fit and fits to random halves of the
-          rows (see :func:`stability`), for any estimator with ``predict``.  The largest number
-          whose score is within 0.01 of the best is chosen.  For a tree, cuts of trees of random
-          halves of the leaves are compared.
-        - ``"height"``, for a tree: logarithm of the ratio of the heights of two merges: to k - 1
-          clusters, and to k clusters.
+          rows (see :func:`stability`), for any estimator with ``predict``.  The choice is the
+          largest number whose score is within 0.01 of the best.  For a tree, halves of the leaves
+          replace halves of the rows.
+        - ``"height"``, for a tree: log-ratio of two heights.  They are the heights of the merge to
+          k - 1 clusters and of the merge to k clusters.
     n_references : int, default=10
-        Number of reference data sets for ``"gap"``, or of random halves for ``"stability"`` and
-        trees.
+        Number of reference data sets for ``"gap"``, and number of random halves for ``"stability"``
+        and trees.
     random_state : int, RandomState, Generator or None, default=None
         An int gives the same result for any chunks, scheduler and number of workers.
 
@@ -139,14 +139,13 @@ def choose_n_clusters(
 
     Notes
     -----
-    *Passes*: the passes of the longest fit, and one for the criterion (except ``"gap"``), because
-    all fits share their passes, also the fits to halves.  References need no pass: their rows are
-    generated on the workers.  *Memory* of a worker thread: the memory of one fit, times the number
-    of concurrent fits (g, or 64 for references).
+    *Passes*: all fits, also to halves, share the passes of the longest fit.  The criterion takes
+    one more pass (except ``"gap"``).  References need no pass: workers generate their rows.
+    *Memory* of a worker thread: the memory of one fit, times the number of concurrent fits (g, or
+    64 for references).
 
-    An estimator whose class overrides ``fit`` is fitted separately to X for each k.  Such fits do
-    not share passes, and ``passes`` does not count them.  They do not support ``"gap"``, because
-    references are generated block by block.
+    If the class of the estimator overrides ``fit``, fits do not share passes, and ``passes`` does
+    not count them.  ``"gap"`` is not supported, because references are generated block by block.
 
     References
     ----------
@@ -165,9 +164,14 @@ def choose_n_clusters(
     check_choice(method, "method", ("fits", "tree"))
     check_integer(n_references, "n_references", 2)
     if method == "tree":
-        of_tree: Any = "height" if criterion is None else criterion
+        cut_criterion: Any = "height" if criterion is None else criterion
         return choose_cut(
-            estimator, X, _check_ks(ks, sys.maxsize), of_tree, int(n_references), random_state
+            estimator,
+            X,
+            _check_ks(ks, sys.maxsize),
+            cut_criterion,
+            int(n_references),
+            random_state,
         )
     criterion = "silhouette" if criterion is None else criterion
     check_choice(criterion, "criterion", (*_CENTROID, "gap", "bic", "stability"))
@@ -179,8 +183,8 @@ def choose_n_clusters(
         return _by_gap(grid, values, int(n_references))
     if criterion == "stability":
         return _by_stability(grid, values, int(n_references))
-    judge = _bic if criterion == "bic" else _spread
-    fits = grid.run([Job(partial(_fit_and, judge, grid, k)) for k in values.tolist()])
+    measure = _bic if criterion == "bic" else _spread
+    fits = grid.run([Job(partial(_fit_and_measure, measure, grid, k)) for k in values.tolist()])
     models = [model for model, _ in fits]
     if criterion == "bic":
         scores = np.array([score for _, score in fits], dtype=np.float64)
@@ -205,7 +209,7 @@ def _check_fit(estimator: Any, criterion: str) -> None:
         )
         if is_supported and criterion == "gap":
             entries = saved_entries(type(estimator))
-            # With a learned metric, inertias of different k are not comparable.
+            # Inertias in different learned metrics are not comparable.
             is_supported = "inertia_" in entries and "metric_weights_" not in entries
             requirement = "an inertia_ in a given metric, as KMeans has"
     if not is_supported:
@@ -214,9 +218,9 @@ def _check_fit(estimator: Any, criterion: str) -> None:
         )
 
 
-def _fit_and(judge: Any, grid: Grid, k: int, rows: Rows) -> tuple[Any, Any]:
+def _fit_and_measure(measure: Any, grid: Grid, k: int, rows: Rows) -> tuple[Any, Any]:
     model = grid.fit(k, rows)
-    return model, judge(model, grid, rows)
+    return model, measure(model, grid, rows)
 
 
 def _bic(model: Any, grid: Grid, rows: Rows) -> float:
@@ -244,7 +248,7 @@ def _spread(model: Any, grid: Grid, rows: Rows) -> CentroidScores | None:
 
 
 def _spread_of_labels(labels: Any, grid: Grid) -> CentroidScores | None:
-    """Score labels on X itself, because the space of a user-defined fit is unknown."""
+    """Score labels on X, because the metric of a user-defined fit is unknown."""
     occurring = labeled_rows(labels, _first_of_each)[1] if is_dask(labels) else labels
     if not 2 <= len(np.unique(occurring)) < grid.data.rows.n_rows:
         return None
@@ -275,7 +279,7 @@ def _by_gap(grid: Grid, values: Ints, n_references: int) -> Selection:
     return _selection(grid, "gap", values, scores, errors, models, details)
 
 
-#: Maximum difference of the mean agreements of two numbers of clusters that are equally stable.
+#: Numbers of clusters whose mean agreements differ by at most this number are equally stable.
 _EQUALLY_STABLE = 0.01
 
 
@@ -288,21 +292,21 @@ def _by_stability(grid: Grid, values: Ints, n_draws: int) -> Selection:
     models = [halves.estimator for halves in fits]
     details = {"agreement": agreement}
     chosen = _selection(grid, "stability", values, scores, errors, models, details)
-    # Unions of well separated groups are as stable as the groups, so the largest number is chosen.
+    # Unions of separate groups are as stable as the groups, so choose the largest number.
     equal = np.flatnonzero(scores >= chosen.scores[chosen.best_index] - _EQUALLY_STABLE)
-    finest = int(equal[np.argmax(values[equal])])
-    return replace(chosen, best_index=finest)
+    largest = int(equal[np.argmax(values[equal])])
+    return replace(chosen, best_index=largest)
 
 
 def _log_inertia(model: Any) -> float:
-    # With as many clusters as distinct rows the inertia is 0, and the gap is not defined.
+    # The gap is not defined for an inertia of 0, with as many clusters as distinct rows.
     return float(np.log(model.inertia_)) if model.inertia_ > 0 else np.nan
 
 
 def _first_gap(scores: Floats, errors: Floats) -> int:
     """Return the position of the smallest k whose gap is at least the next gap minus its error."""
-    enough = np.flatnonzero(scores[:-1] >= scores[1:] - errors[1:])
-    return int(enough[0]) if len(enough) else len(scores) - 1
+    large_gaps = np.flatnonzero(scores[:-1] >= scores[1:] - errors[1:])
+    return int(large_gaps[0]) if len(large_gaps) else len(scores) - 1
 
 
 def _selection(
@@ -336,11 +340,11 @@ _LESS_IS_BETTER = ("davies_bouldin", "bic")
 TreeCriterion = Literal["height", "stability"]
 
 
-def _gaps(heights: Floats, ks: Ints) -> Floats:
+def _log_height_ratios(heights: Floats, ks: Ints) -> Floats:
     """Return the log-ratio of the heights of the merges to k - 1 and to k clusters, for each k.
 
-    The result is NaN for one cluster, and for as many clusters as leaves.  Heights are at least the
-    rounding error.  So the ratio is large for a cut that joins only equal rows.
+    The result is NaN for one cluster, and for as many clusters as leaves.  Heights of 0 are
+    replaced by the rounding error, so the ratio is large for a cut that joins only equal rows.
     """
     m = len(heights) + 1
     min_height = np.finfo(np.float64).eps * heights[np.isfinite(heights)].max(initial=0.0)
@@ -385,19 +389,19 @@ def choose_cut(
         raise ValueError("X must have at least two distinct rows, got equal rows.")
     rng = np.random.default_rng(seed)
     cuts = [cut_tree(model.linkage_, weights, int(k)) for k in ks]
-    gaps, stable = np.full((n_halves, len(ks)), np.nan), np.full((n_halves, len(ks)), np.nan)
+    gaps, agreement = np.full((n_halves, len(ks)), np.nan), np.full((n_halves, len(ks)), np.nan)
     for b in range(n_halves):
         half = np.sort(rng.choice(m, max(m // 2, 2), replace=False)) if m > 3 else np.arange(m)
         tree = link(leaves[half], weights[half], model.linkage)
-        gaps[b] = _gaps(tree[:, 2], ks)
+        gaps[b] = _log_height_ratios(tree[:, 2], ks)
         for i, k in enumerate(ks.tolist()):
             if 1 < k <= len(half):
-                of_half = cut_tree(tree, weights[half], k)
-                stable[b, i] = _agreement(cuts[i][half], of_half, weights[half])
+                half_labels = cut_tree(tree, weights[half], k)
+                agreement[b, i] = _agreement(cuts[i][half], half_labels, weights[half])
     if criterion == "height":
-        scores, spread = _gaps(model.linkage_[:, 2], ks), gaps
+        scores, spread = _log_height_ratios(model.linkage_[:, 2], ks), gaps
     else:
-        scores, spread = stable.mean(axis=0), stable
+        scores, spread = agreement.mean(axis=0), agreement
     if np.isnan(scores).all():
         raise ValueError(
             f"ks must contain a number between 1 and the {m} leaves, both excluded, for criterion="
@@ -407,7 +411,7 @@ def choose_cut(
     details = {
         "heights": model.linkage_[:, 2][::-1][: int(ks[-1])],
         "gaps": gaps,
-        "agreement": stable,
+        "agreement": agreement,
     }
     models = [model.cut(int(k)) for k in ks]
     passes = int(model.history_[-1]["passes"]) if model.history_ else 1
@@ -419,12 +423,12 @@ def suggest_delta(X: Any, n_clusters: int, *, sample_weight: Any = None) -> floa
 
     Use it if you know the approximate number of clusters, but no distance.
 
-    This is the farthest-first heuristic of [1]_.  The first point is the mean.  Then,
-    ``n_clusters`` times, the row that is farthest from all points so far is added.  delta is the
-    squared distance of the last row to the earlier points.  With outliers, delta is too large and
-    there are too few clusters.  In many dimensions, a row is about as far from its own cluster as
-    from other clusters.  Then ``DPMeans(n_clusters_hint=n_clusters)`` is better: it uses the same
-    delta, but starts from centers of k-means.
+    This is the farthest-first heuristic of [1]_.  The first point is the mean.  Then the row that
+    is farthest from all points is added, ``n_clusters`` times.  delta is the squared distance of
+    the last row to the points before it.  With outliers, delta is too large, and there are too few
+    clusters.  In many dimensions, rows are about as far from their own cluster as from others.
+    Then use ``DPMeans(n_clusters_hint=n_clusters)``: it uses the same delta, but is initialized by
+    centers of k-means.
 
     Parameters
     ----------

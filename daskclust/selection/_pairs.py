@@ -39,20 +39,21 @@ def suggest_pairs(
     exclude: Any = None,
     random_state: Any = None,
 ) -> Ints:
-    """Suggest pairs of rows whose relation, must-link or cannot-link, would help most.
+    """Suggest pairs of rows whose answers, must-link or cannot-link, would help most.
 
     Use it if a person can compare two rows, but cannot name their classes.
 
-    Prototypes represent the rows, and the nearest row represents each prototype.  Without known
-    pairs, all pairs among a few large and distant prototypes are suggested (*Explore* of [1]_).
-    Later, groups of must-linked rows that are known to differ serve as neighborhoods.  Each
-    suggested pair consists of a new point and a row of its most probable neighborhood.  This row is
-    the farthest row of the neighborhood, because a must-link with it is most informative.  If the
-    answer is a cannot-link, the next batch suggests a pair with the next neighborhood.  New points
-    come alternately from two lists.  The first list contains the points farthest from all points in
-    known pairs (the min-max criterion of [2]_).  The second list contains the points with the most
-    uncertain neighborhood, relative to the expected number of questions (NPU [3]_).  Both lists
-    prefer points that represent many rows.
+    Prototypes represent the rows.  The row nearest to a prototype is called its point.  Without
+    known pairs, all pairs among a few large and distant points are suggested (*Explore* of [1]_).
+    Later, *neighborhoods* are groups of must-linked rows with cannot-links between the groups.
+    Each suggested pair consists of a new point and a row of its most probable neighborhood.  This
+    is the farthest row of the neighborhood, because a must-link with it is most informative.  If
+    the answer is a cannot-link, the next batch suggests the next neighborhood for the point.
+
+    New points come alternately from two lists.  The first list has the points farthest from all
+    rows in known pairs (the min-max criterion of [2]_).  The second list has the points with the
+    most uncertain neighborhood, relative to the expected number of questions (NPU [3]_).  Both
+    lists prefer points that represent many rows.
 
     Parameters
     ----------
@@ -70,8 +71,8 @@ def suggest_pairs(
     Returns
     -------
     ndarray of shape (n, 2), int64
-        Row numbers, with the lower number first, ordered by importance.  All pairs are different,
-        and their answers do not follow from known pairs.
+        Pairs of row numbers, most important first; the lower number of a pair is first.  Pairs are
+        distinct, and known pairs do not imply their answers.
 
     Raises
     ------
@@ -148,10 +149,9 @@ def suggest_pairs(
 
 @dataclass(frozen=True)
 class _KnownPoints:
-    """Rows of known pairs.
+    """Rows of known pairs: ascending numbers ``rows`` (m,), and coordinates ``z`` (m, q).
 
-    ``rows`` (m,) are ascending numbers, and ``z`` (m, q) coordinates.  Rows that are ``askable``
-    may occur in further pairs.
+    Only rows that are ``askable`` may occur in further pairs.
     """
 
     cells: Cells
@@ -166,17 +166,14 @@ class _KnownPoints:
         return np.flatnonzero(self.answers.component == component)
 
     def farthest_member(self, component: int, point: Floats) -> int:
-        """Return the row of a component that is farthest from a point.
-
-        Only rows that may occur in further pairs are used.  The result is -1 without such rows.
-        """
+        """Return the askable row of a component that is farthest from a point, or -1 if none is."""
         members = self.members(component)
         members = members[self.askable[members]]
         if not len(members):
             return -1
         return int(self.rows[members[((self.z[members] - point) ** 2).sum(axis=1).argmax()]])
 
-    def shares(self) -> Floats:
+    def probabilities(self) -> Floats:
         """Return the probabilities of the neighborhoods in each cell."""
         k = len(self.cells.nodes)
         seeds = np.zeros((k, len(self.answers.neighborhoods)))
@@ -188,7 +185,7 @@ class _KnownPoints:
 
 
 def _pairs(known: _KnownPoints, n: int) -> Iterator[tuple[int, int]]:
-    """Yield pairs by decreasing usefulness.  Some pairs may be known, and some are repeated."""
+    """Yield pairs, most useful first.  Pairs may be repeated, or known already."""
     table, nodes = known.cells.table, known.cells.nodes
     mass = np.where(table.medoids >= 0, table.counts, 0.0)
     if len(known.answers.neighborhoods) < 2:
@@ -210,7 +207,7 @@ def _pairs_with_neighborhoods(
     known: _KnownPoints, mass: Floats, n: int
 ) -> Iterator[tuple[int, int]]:
     nodes, table, answers = known.cells.nodes, known.cells.table, known.answers
-    probable = known.shares()
+    probable = known.probabilities()
     far = spread_out(nodes, mass, known.z, n)
     unsure = spread_out(nodes, mass * normalized_uncertainty(probable), known.z, n)
     members = (known.members(component) for component in answers.undecided)
@@ -220,7 +217,7 @@ def _pairs_with_neighborhoods(
         int((~answers.apart[answers.component[index], answers.neighborhoods]).sum())
         for index in undecided
     ]
-    begun = [undecided[i] for i in np.argsort(n_possible, kind="stable")]
+    undecided_by_choice = [undecided[i] for i in np.argsort(n_possible, kind="stable")]
     points = [
         (
             int(known.rows[index]),
@@ -228,22 +225,22 @@ def _pairs_with_neighborhoods(
             known.z[index],
             int(answers.component[index]),
         )
-        for index in begun
+        for index in undecided_by_choice
     ]
-    fresh = [cell for pair in zip_longest(far, unsure) for cell in pair if cell is not None]
+    new_cells = [cell for pair in zip_longest(far, unsure) for cell in pair if cell is not None]
     new_points = [
-        (int(table.medoids[cell]), int(cell), nodes[cell], -1) for cell in dict.fromkeys(fresh)
+        (int(table.medoids[cell]), int(cell), nodes[cell], -1) for cell in dict.fromkeys(new_cells)
     ]
     # Half of a batch continues with undecided points, the other half adds new ones.
     split = min(len(points), max(n // 2, n - len(new_points)))
     queue = points[:split] + new_points + points[split:]
-    for turn in range(probable.shape[1]):
+    for rank in range(probable.shape[1]):
         for row, cell, point, component in queue:
             order = np.argsort(-probable[cell], kind="stable")
             if component >= 0:
                 order = order[~answers.apart[component, answers.neighborhoods[order]]]
-            if turn < len(order):
-                yield row, known.farthest_member(int(answers.neighborhoods[order[turn]]), point)
+            if rank < len(order):
+                yield row, known.farthest_member(int(answers.neighborhoods[order[rank]]), point)
 
 
 def _distinct_pairs(points: _KnownPoints, pairs: Iterator[tuple[int, int]], n: int) -> Ints:

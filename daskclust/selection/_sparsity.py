@@ -78,10 +78,10 @@ def choose_sparsity(
         Score of a sparsity:
 
         - ``"gap"``: permutation gap statistic [1]_, ``log O(s) - mean_b log O_b(s)``.  O is the
-          objective (Eq. 4 of the PCSKM paper) for X, and O_b the objective for data with permuted
+          objective (Eq. 4 of the PCSKM paper) for X.  O_b is the objective for data with permuted
           columns.
-        - ``"f-score"``: pairwise F-score of held-out labeled rows, in ``n_folds`` folds within the
-          classes.  Labels of the other folds are constraints if the estimator accepts them.
+        - ``"f-score"``: pairwise F-score of held-out labeled rows, in ``n_folds`` stratified folds.
+          Labels of the other folds are constraints if the estimator accepts them.
     grid : array-like of float, optional
         Values of sparsity, ``1 <= s <= sqrt(p)``.  Default: 10 values from 1.1 to ``sqrt(p)`` with
         equal ratios.
@@ -95,10 +95,10 @@ def choose_sparsity(
     Returns
     -------
     Selection
-        ``standard_errors`` are the standard deviation over the B references, times
-        ``sqrt(1 + 1/B)`` [2]_, or the standard error of the mean over folds.  ``details`` contains
-        ``log_objective`` (g,) and ``log_reference`` (B, g), or ``fold_scores`` (folds, g).
-        Estimators are fitted to all rows and all labels.
+        Estimators are fitted to all rows and all labels.  For ``"gap"``, ``standard_errors`` are
+        the standard deviation over the B references, times ``sqrt(1 + 1/B)`` [2]_, and ``details``
+        contains ``log_objective`` (g,) and ``log_reference`` (B, g).  For ``"f-score"``, they are
+        standard errors of the mean over folds, and ``details`` contains ``fold_scores`` (folds, g).
 
     Raises
     ------
@@ -117,12 +117,12 @@ def choose_sparsity(
 
     Notes
     -----
-    *Passes*: the passes of the longest fit, because all fits share their passes.  The
-    initialization and the first round are computed once.  See :func:`choose_n_clusters` for
-    estimators whose class overrides ``fit``.  References need no pass: the workers permute the
-    values of each column.  For more than 8 MiB of data, they permute a uniform sample of rows, and
-    repeat it with shifted columns.  *Memory* of a worker thread: the memory of one fit, times the
-    number of concurrent fits (g, or 64 for references), and twice the sample.
+    *Passes*: all fits share the passes of the longest fit, the initialization and the first round.
+    See :func:`choose_n_clusters` for estimators whose class overrides ``fit``.  References need no
+    pass: workers permute the values of each column.  For more than 8 MiB of data, they permute a
+    uniform sample of rows, and repeat it with shifted columns.  *Memory* of a worker thread: the
+    memory of one fit, times the number of concurrent fits (g, or 64 for references), and twice the
+    sample.
 
     References
     ----------
@@ -139,8 +139,8 @@ def choose_sparsity(
     ...     150, n_informative=4, n_uninformative=16, random_state=0
     ... )
     >>> model = daskclust.SparseKMeans(3)
-    >>> found = choose_sparsity(model, X, grid=[1.2, 2.0, 4.4], n_references=3, random_state=0)
-    >>> found.best_value
+    >>> result = choose_sparsity(model, X, grid=[1.2, 2.0, 4.4], n_references=3, random_state=0)
+    >>> result.best_value
     2.0
     """
     check_choice(method, "method", ("gap", "f-score"))
@@ -234,7 +234,7 @@ def _by_folds(grid: Grid, values: Floats, y: Any, n_folds: int) -> Selection:
     for f in range(n_folds):
         held_out = fold == f
         for g in range(len(values)):
-            # Without label constraints, one fit serves all folds.
+            # Without label constraints, all folds use the same fit.
             model = models[(f + 1) * len(values) + g if takes_labels else g]
             predicted = model.predict(labeled_rows[held_out])
             fold_scores[f, g] = pairwise_f_score(partial_labels.codes[held_out], predicted)

@@ -1,4 +1,4 @@
-"""Stability of a clustering, in total and for each row, from fits to random halves of the rows."""
+"""Stability of a clustering and of its rows, from fits to random halves of the rows."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from daskclust.core.reduction.row_views import Subsampled
 from daskclust.metrics import ari_of_table
 from daskclust.selection._grid import Grid, open_grid
 
-#: Fraction of the rows to which a half is fitted.
-SHARE = 0.5
+#: Fraction of the rows in a half.
+_HALF = 0.5
 
 
 @dataclass(frozen=True)
-class Labels:
+class PredictLabels:
     """Function that labels rows with a fitted model."""
 
     model: Any
 
     @classmethod
-    def of(cls, model: Any) -> Labels:
-        """Create the function from a copy of the model without attributes of length n."""
+    def of(cls, model: Any) -> PredictLabels:
+        """Return the function for a copy of the model without ``labels_``."""
         small = copy(model)
         small.__dict__.pop("labels_", None)
         return cls(small)
@@ -52,7 +52,7 @@ class Halves:
     """
 
     estimator: Any
-    of_halves: tuple[Any, ...]
+    half_models: tuple[Any, ...]
     tables: Floats
 
     @property
@@ -73,24 +73,28 @@ def fit_halves(grid: Grid, values: Sequence[int], n_draws: int) -> list[Halves]:
         jobs.append(Job(partial(grid.fit, value)))
         for draw in range(n_draws):
             seeded = _with_seed(grid, draw)
-            view = Subsampled(SHARE, grid.seed, draw)
+            view = Subsampled(_HALF, grid.seed, draw)
             jobs.append(Job(partial(seeded.fit, value), (view,)))
     models = grid.run(jobs)
     step = 1 + n_draws
     groups = [models[i : i + step] for i in range(0, len(models), step)]
     requests = [
-        AgreementRequest(Labels.of(whole), tuple(Labels.of(half) for half in of_halves), int(value))
-        for value, (whole, *of_halves) in zip(values, groups, strict=True)
+        AgreementRequest(
+            PredictLabels.of(full),
+            tuple(PredictLabels.of(half) for half in half_models),
+            int(value),
+        )
+        for value, (full, *half_models) in zip(values, groups, strict=True)
     ]
-    tables = grid.run([Job(methodcaller("reduce", AGREEMENT, whole)) for whole in requests])
+    tables = grid.run([Job(methodcaller("reduce", AGREEMENT, full)) for full in requests])
     return [
-        Halves(whole, tuple(of_halves), table)
-        for (whole, *of_halves), table in zip(groups, tables, strict=True)
+        Halves(full, tuple(half_models), table)
+        for (full, *half_models), table in zip(groups, tables, strict=True)
     ]
 
 
 def _with_seed(grid: Grid, draw: int) -> Grid:
-    """Return the grid with another seed: equal initializations would make fits look stable."""
+    """Return the grid with another seed, because equal initializations look stable."""
     model = clone(grid.estimator)
     if "random_state" in model.get_params():
         seeds = np.random.SeedSequence([grid.seed, draw]).generate_state(1)
@@ -128,19 +132,19 @@ class Stability:
 class _MatchingFraction:
     """Function that returns the fraction of fits that assign the matching cluster to a row."""
 
-    reference: Labels
-    of_halves: tuple[Labels, ...]
+    reference: PredictLabels
+    half_models: tuple[PredictLabels, ...]
     matches: tuple[Ints, ...]
 
     def __call__(self, x: NDArray[Any], start: int) -> Floats:
         if not len(x):
             return np.empty(0)
         labels = self.reference(x)
-        same = [
+        is_match = [
             match[half(x)] == labels
-            for half, match in zip(self.of_halves, self.matches, strict=True)
+            for half, match in zip(self.half_models, self.matches, strict=True)
         ]
-        return np.mean(same, axis=0, dtype=np.float64)
+        return np.mean(is_match, axis=0, dtype=np.float64)
 
 
 def stability(estimator: Any, X: Any, *, n_draws: int = 10, random_state: Any = None) -> Stability:
@@ -148,9 +152,9 @@ def stability(estimator: Any, X: Any, *, n_draws: int = 10, random_state: Any = 
 
     Use it to find rows or clusters whose labels are not reliable.
 
-    The estimator is fitted to all rows, and with other seeds to random halves of the rows.  All
-    fits share their passes.  The clusters of a half are matched with the clusters of all rows, so
-    that as many rows as possible agree.
+    The estimator is fitted to all rows, and with other seeds to random halves of the rows.  The
+    clusters of each half are matched with the clusters of all rows, so that as many rows as
+    possible agree.
 
     Parameters
     ----------
@@ -179,10 +183,11 @@ def stability(estimator: Any, X: Any, *, n_draws: int = 10, random_state: Any = 
 
     Notes
     -----
-    A stable clustering may be wrong.  Few clusters are often more stable than the true number, and
-    a fit that fails in the same way each time is stable, too.
+    A stable clustering may be wrong.  Few clusters are often more stable than the true number.  A
+    fit that makes the same error each time is also stable.
 
-    *Passes*: the passes of the longest fit, and one.  Each computation of ``rows`` is another pass.
+    *Passes*: all fits share the passes of the longest fit; the agreement takes one more.  Each
+    computation of ``rows`` is another pass.
     *Memory* of a worker thread: the memory of one fit, times ``n_draws + 1``.
 
     Examples
@@ -191,8 +196,8 @@ def stability(estimator: Any, X: Any, *, n_draws: int = 10, random_state: Any = 
     >>> import daskclust
     >>> from daskclust.selection import stability
     >>> X = np.repeat([[0.0], [5.0], [9.0]], 20, axis=0) + np.random.default_rng(0).random((60, 1))
-    >>> found = stability(daskclust.KMeans(3), X, random_state=0)
-    >>> found.score, found.rows.shape
+    >>> result = stability(daskclust.KMeans(3), X, random_state=0)
+    >>> result.score, result.rows.shape
     (1.0, (60,))
     """
     check_integer(n_draws, "n_draws", 2)
@@ -211,13 +216,13 @@ def stability(estimator: Any, X: Any, *, n_draws: int = 10, random_state: Any = 
         match = np.empty(value, np.int64)
         match[columns_of_match] = rows_of_match
         matches.append(match)
-    share = _MatchingFraction(
-        Labels.of(fits.estimator),
-        tuple(Labels.of(columns_of_match) for columns_of_match in fits.of_halves),
+    matching_fraction = _MatchingFraction(
+        PredictLabels.of(fits.estimator),
+        tuple(PredictLabels.of(columns_of_match) for columns_of_match in fits.half_models),
         tuple(matches),
     )
     data = grid.data
     lengths = data.rows.lengths if is_dask(data.X) else None
-    rows = map_rows(data.X, share, dtype=np.float64, lengths=lengths, name="stability")
+    rows = map_rows(data.X, matching_fraction, dtype=np.float64, lengths=lengths, name="stability")
     agreement = fits.agreement
     return Stability(float(agreement.mean()), agreement, rows, fits.estimator, data.rows.passes)

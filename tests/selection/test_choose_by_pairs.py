@@ -224,7 +224,12 @@ def test_pairs_that_contradict_each_other_are_reported() -> None:
             ValueError,
             "n_clusters must be set, because the candidate 'KMeans' is a name",
         ),
-        (["KMean"], {"n_clusters": 3}, ValueError, r"candidates\[0\] must be an estimator or one"),
+        (
+            ["KMean"],
+            {"n_clusters": 3},
+            ValueError,
+            r"candidates\[0\] must be an estimator or a name, got 'KMean'",
+        ),
         ("KMeans", {"n_clusters": 3}, ValueError, "candidates must be a list"),
         ([], {}, ValueError, "at least one"),
         ([("KMeans", 3)], {"n_clusters": 3}, ValueError, "dict of parameters"),
