@@ -75,7 +75,7 @@ def draw_label_map(
     like: ArrayLike | None = None,
     title: str | None = None,
 ) -> Any:
-    """Draw a map of labels with one color per label; pixels without data (-1) are nearly black.
+    """Draw a map of labels with a color per label; pixels without data (-1) are nearly black.
 
     Parameters
     ----------
@@ -87,8 +87,8 @@ def draw_label_map(
         Number of labels.  Maps drawn with the same number have the same colors.  None uses the
         largest label of the map.
     like : array of shape (y, x), int, default=None
-        Another map, such as the true classes.  Each cluster gets the color of the class
-        that it matches best (Hungarian method), because cluster numbers are arbitrary.
+        Another map, such as the true classes.  Each cluster gets the color of the class that it
+        matches (Hungarian method).
     title : str, default=None
         Title of the plot.
 
@@ -108,7 +108,7 @@ def draw_label_map(
 
 
 def _renumbered(labels: Array, truth: Array) -> Ints:
-    """Renumber the clusters of a map by the classes that they match; -1 is unchanged."""
+    """Renumber the clusters of a map by the classes that they match; -1 remains."""
     out = np.full(labels.shape, -1, dtype=np.int64)
     valid = labels >= 0
     overlap = valid & (truth >= 0)
@@ -177,9 +177,11 @@ def draw_bands(
             ends = x[first] - width / 2, x[end - 1] + width / 2
             label = None if i else "informative"
             ax.axvspan(*ends, color="#f2d9a6", lw=0, zorder=0, label=label)
-    used = w > 0
-    ax.bar(x[used], w[used], width=0.8 * width, color="#0072b2", label="weight")
-    ax.plot(x[~used], np.zeros(int((~used).sum())), "|", color="#999999", ms=5, label="weight 0")
+    is_used = w > 0
+    ax.bar(x[is_used], w[is_used], width=0.8 * width, color="#0072b2", label="weight")
+    ax.plot(
+        x[~is_used], np.zeros(int((~is_used).sum())), "|", color="#999999", ms=5, label="weight 0"
+    )
     ax.set_xlim(x[0] - width, x[-1] + width)
     ax.set_ylim(0, 1.12 * max(w.max(), 1e-12))
     ax.set_xlabel("feature" if wavelengths is None else "wavelength (nm)")
@@ -189,11 +191,11 @@ def draw_bands(
     return ax
 
 
-def _interrupted(bands: Array | None, x: Any, values: Any) -> tuple[Any, Any]:
+def _with_breaks(bands: Array | None, x: Any, values: Any) -> tuple[Any, Any]:
     if bands is None:
         return x, values
-    gaps = np.flatnonzero(np.diff(bands) > 1) + 1
-    return np.insert(x, gaps, np.nan), np.insert(values, gaps, np.nan)
+    breaks = np.flatnonzero(np.diff(bands) > 1) + 1
+    return np.insert(x, breaks, np.nan), np.insert(values, breaks, np.nan)
 
 
 def draw_spectra(
@@ -238,9 +240,9 @@ def draw_spectra(
     x = np.arange(values.shape[1]) if band_numbers is None else band_numbers
     x = np.asarray(x if wavelengths is None else wavelengths, dtype=float)
     for i, color in enumerate(label_colors(len(values)) if colors is None else colors):
-        positions, line = _interrupted(band_numbers, x, values[i])
+        positions, line = _with_breaks(band_numbers, x, values[i])
         if spread is not None:
-            _, width = _interrupted(band_numbers, x, np.asarray(spread, dtype=float)[i])
+            _, width = _with_breaks(band_numbers, x, np.asarray(spread, dtype=float)[i])
             ax.fill_between(positions, line - width, line + width, color=color, alpha=0.12, lw=0)
         ax.plot(positions, line, color=color, lw=1.6)
     ax.set_xlim(x.min(), x.max() if len(x) > 1 else x.min() + 1)
@@ -257,9 +259,9 @@ def draw_spectra(
             loc="upper left",
             bbox_to_anchor=(1.0, 1.0),
         )
-        # Names are set afterwards, because labels that begin with "_" would have no legend entry.
+        # Set names afterwards, because matplotlib omits labels that begin with "_".
         for text, name in zip(legend.get_texts(), names or (), strict=False):
-            text.set_text(_plain(name))
+            text.set_text(_escape_dollars(name))
     return ax
 
 
@@ -289,7 +291,7 @@ def draw_sizes(
     """
     ax = own_axes(ax)
     counts = np.asarray(sizes, dtype=float)
-    labels = [str(i) if names is None else _plain(names[i]) for i in range(len(counts))]
+    labels = [str(i) if names is None else _escape_dollars(names[i]) for i in range(len(counts))]
     positions = np.arange(len(counts))
     ax.barh(positions, counts, color=label_colors(len(counts)), height=0.75)
     total = max(counts.sum(), 1.0)
@@ -308,7 +310,7 @@ def draw_sizes(
 def draw_history(
     history: Sequence[Mapping[str, Any]], ax: Any = None, *, title: str | None = None
 ) -> Any:
-    """Draw the objective of each iteration; dotted lines mark new rounds of feature weights.
+    """Draw the objective of each iteration; dotted lines separate rounds of feature weights.
 
     Parameters
     ----------
@@ -328,7 +330,7 @@ def draw_history(
     x = [record["iteration"] for record in records]
     rounds = [record.get("round") for record in records]
     y = np.array([record["objective"] for record in records], dtype=float)
-    # Objectives of different rounds have different units, so lines do not connect them.
+    # Do not connect rounds, because their objectives have different units.
     starts = [i for i in range(1, len(records)) if rounds[i] != rounds[i - 1]]
     size = 3.5 if len(x) < 60 else 0
     for members in np.split(np.arange(len(records)), starts):
@@ -389,8 +391,8 @@ def draw_confusion(
     ax : matplotlib Axes, optional
         Axes to draw into.  Default: axes of a new figure.
     classes, clusters : sequence
-        Names.  Clusters with the name of a class are on the diagonal.  If there are no such
-        clusters, clusters are ordered so that the diagonal is large.
+        Names of classes and clusters.  Clusters that have the name of a class are on the diagonal.
+        Without such clusters, the order of the clusters maximizes the diagonal.
     title : str, default=None
         Title of the plot.
 
@@ -399,22 +401,22 @@ def draw_confusion(
     matplotlib Axes
     """
     ax = own_axes(ax)
-    table = np.asarray(counts, dtype=float)
+    counts_as_floats = np.asarray(counts, dtype=float)
     names = list(clusters)
     matched = [names.index(name) for name in classes if name in names]
     if not matched:
-        rows, columns = linear_sum_assignment(table, maximize=True)
+        rows, columns = linear_sum_assignment(counts_as_floats, maximize=True)
         matched = columns[np.argsort(rows)].tolist()
-    order = [*matched, *sorted(set(range(table.shape[1])) - set(matched))]
-    shares = table / np.maximum(table.sum(axis=1, keepdims=True), 1.0)
-    shares = shares[:, order]
-    ax.imshow(shares, cmap="Blues", vmin=0.0, vmax=1.0, aspect="auto")
-    if shares.size <= 400:
-        for (i, j), share in np.ndenumerate(shares):
-            if share >= 0.005:
-                _write_cell(ax, j, i, f"{share:.0%}", is_dark=share > 0.55)
-    ax.set_xticks(range(len(order)), [_plain(clusters[j]) for j in order])
-    ax.set_yticks(range(len(classes)), [_plain(name) for name in classes])
+    order = [*matched, *sorted(set(range(counts_as_floats.shape[1])) - set(matched))]
+    fractions = counts_as_floats / np.maximum(counts_as_floats.sum(axis=1, keepdims=True), 1.0)
+    fractions = fractions[:, order]
+    ax.imshow(fractions, cmap="Blues", vmin=0.0, vmax=1.0, aspect="auto")
+    if fractions.size <= 400:
+        for (i, j), fraction in np.ndenumerate(fractions):
+            if fraction >= 0.005:
+                _write_cell(ax, j, i, f"{fraction:.0%}", is_dark=fraction > 0.55)
+    ax.set_xticks(range(len(order)), [_escape_dollars(clusters[j]) for j in order])
+    ax.set_yticks(range(len(classes)), [_escape_dollars(name) for name in classes])
     ax.set_xlabel("cluster")
     ax.set_ylabel("class")
     ax.tick_params(length=0)
@@ -430,7 +432,7 @@ def draw_profiles(
     clusters: Sequence[str],
     title: str | None = "Standardized difference from the rest",
 ) -> Any:
-    """Draw how the features of each cluster differ from those of the rest.
+    """Draw how the features of each cluster differ from the features of the rest.
 
     Parameters
     ----------
@@ -456,14 +458,14 @@ def draw_profiles(
             if np.isfinite(value):
                 text = f"{value:.1f}".replace("-0.0", "0.0")
                 _write_cell(ax, i, j, text, is_dark=abs(value) > 1.8)
-    long = max(len(name) for name in clusters) > 4
+    are_long = max(len(name) for name in clusters) > 4
     ax.set_xticks(
         range(len(clusters)),
-        [_plain(name) for name in clusters],
-        rotation=45 if long else 0,
-        ha="right" if long else "center",
+        [_escape_dollars(name) for name in clusters],
+        rotation=45 if are_long else 0,
+        ha="right" if are_long else "center",
     )
-    ax.set_yticks(range(len(features)), [_plain(name) for name in features])
+    ax.set_yticks(range(len(features)), [_escape_dollars(name) for name in features])
     ax.set_xlabel("cluster")
     ax.tick_params(length=0)
     _finish(ax, title, ax.spines)
@@ -475,8 +477,8 @@ def _write_cell(ax: Any, x: int, y: int, text: str, *, is_dark: bool) -> None:
     ax.text(x, y, text, ha="center", va="center", fontsize="small", color=color)
 
 
-def _plain(name: object) -> str:
-    r"""Return a name as text for matplotlib, with ``$`` escaped, which starts a formula.
+def _escape_dollars(name: object) -> str:
+    r"""Return a name as text with escaped ``$``, which would begin a formula.
 
     >>> print(_plain("price in $"))
     price in \$
@@ -503,7 +505,7 @@ def own_axes(ax: Any, figsize: tuple[float, float] = (5.0, 3.2)) -> Any:
 
 
 def draw_selection(selection: Any, ax: Any = None) -> Any:
-    """Draw scores over a grid with standard errors, and mark two choices.
+    """Draw scores over a grid with standard errors, and mark both choices.
 
     Parameters
     ----------
@@ -531,7 +533,7 @@ def draw_selection(selection: Any, ax: Any = None) -> Any:
     ax = own_axes(ax)
     scores = selection.scores
     errors = np.nan_to_num(selection.standard_errors, nan=0.0)
-    # Names have no order, so they are not connected by a line.
+    # Names have no order, so no line connects them.
     are_names = selection.grid.dtype.kind == "U"
     grid = np.arange(len(scores)) if are_names else selection.grid
     style = "." if are_names else ".-"
@@ -560,9 +562,9 @@ def draw_cuts(model: Any, ax: Any = None, *, most: int = 12) -> Any:
     Parameters
     ----------
     model : HDBSCAN or AgglomerativeClustering
-        Fitted, with ``n_clusters`` if it is an ``HDBSCAN``.
+        Fitted model.  An ``HDBSCAN`` must be fitted with ``n_clusters``.
     ax : matplotlib Axes, optional
-        Axes of a new figure by default.
+        Axes to draw into.  Default: axes of a new figure.
     most : int, default=12
         Largest number of clusters.
 
@@ -573,7 +575,7 @@ def draw_cuts(model: Any, ax: Any = None, *, most: int = 12) -> Any:
     Raises
     ------
     ImportError
-        Without matplotlib.
+        If matplotlib is not installed.
     TypeError
         If `model` does not have ``cut_table``.
     ValueError
@@ -654,7 +656,7 @@ def dendrogram(model: Any, ax: Any = None, *, n_leaves: int = 30, title: str | N
     tree = np.array(model.linkage_)
     heights = tree[:, 2]
     is_finite = np.isfinite(heights)
-    # Forbidden merges (infinite heights) are drawn above all other merges.
+    # Draw forbidden merges, whose heights are infinite, above all other merges.
     heights[~is_finite] = 1.2 * heights[is_finite].max(initial=1.0)
     m, shown = len(tree) + 1, min(int(n_leaves), len(tree) + 1)
     k = model.n_clusters_
@@ -710,8 +712,8 @@ def condensed_tree(model: Any, ax: Any = None, *, title: str | None = None) -> A
     Returns
     -------
     matplotlib Axes
-        The width of a cluster is its number of rows at a density (1 / distance).  Selected
-        clusters are in color.
+        The width of a cluster at a density (1 / distance) is its number of rows.  Selected clusters
+        are in color.
 
     Raises
     ------
@@ -719,18 +721,18 @@ def condensed_tree(model: Any, ax: Any = None, *, title: str | None = None) -> A
         If matplotlib is not installed.
     """
     ax = own_axes(ax)
-    lines = model.condensed_tree_
+    tree = model.condensed_tree_
     m = len(model.leaf_weights_)
-    finite = lines["lambda_val"][np.isfinite(lines["lambda_val"])]
+    finite = tree["lambda_val"][np.isfinite(tree["lambda_val"])]
     top = finite.max(initial=0.0) or 1.0
     births, sizes = {m: 0.0}, {m: float(model.leaf_weights_.sum())}
     children: dict[int, list[int]] = {}
-    for line in lines[lines["child"] >= m]:
+    for line in tree[tree["child"] >= m]:
         births[int(line["child"])] = min(float(line["lambda_val"]), top)
         sizes[int(line["child"])] = float(line["child_size"])
         children.setdefault(int(line["parent"]), []).append(int(line["child"]))
-    above = {child: parent for parent, records in children.items() for child in records}
-    chosen = _chosen_in(model, lines, m)
+    parents = {child: parent for parent, records in children.items() for child in records}
+    chosen = _selected_clusters(model, tree, m)
     colors = label_colors(max(model.n_clusters_, 1))
     starts = {m: 0.0}
     for cluster in sorted(births):
@@ -738,14 +740,14 @@ def condensed_tree(model: Any, ax: Any = None, *, title: str | None = None) -> A
         for child in sorted(children.get(cluster, []), key=lambda c: -sizes[c]):
             starts[child] = offset
             offset += sizes[child]
-        records = lines[lines["parent"] == cluster]
+        records = tree[tree["parent"] == cluster]
         records = records[np.argsort(records["lambda_val"], kind="stable")]
         density = np.minimum(np.append(births[cluster], records["lambda_val"]), top)
         width = sizes[cluster] - np.append(0.0, np.cumsum(records["child_size"]))
         label, start = chosen.get(cluster, -1), starts[cluster]
         color = "#cccccc" if label < 0 else colors[label]
         ax.fill_betweenx(density, start, start + width, step="post", color=color, lw=0)
-        if label >= 0 and label != chosen.get(above.get(cluster, -1)):
+        if label >= 0 and label != chosen.get(parents.get(cluster, -1)):
             anchor = start + sizes[cluster] / 2, births[cluster]
             ax.annotate(str(label), anchor, ha="center", va="bottom", fontsize="small")
     ax.set_ylim(top, 0.0)
@@ -755,12 +757,12 @@ def condensed_tree(model: Any, ax: Any = None, *, title: str | None = None) -> A
     return ax
 
 
-def _chosen_in(model: Any, lines: Any, m: int) -> dict[int, int]:
+def _selected_clusters(model: Any, tree: Any, m: int) -> dict[int, int]:
     """Return the labels of the selected clusters of a condensed tree and their descendants."""
-    points = lines[lines["child"] < m]
+    points = tree[tree["child"] < m]
     labels: dict[int, int] = {}
-    parents = {int(c): int(p) for c, p in zip(lines["child"], lines["parent"], strict=True)}
-    births = {int(c): b for c, b in zip(lines["child"], lines["lambda_val"], strict=True)}
+    parents = {int(c): int(p) for c, p in zip(tree["child"], tree["parent"], strict=True)}
+    births = {int(c): b for c, b in zip(tree["child"], tree["lambda_val"], strict=True)}
     for child, cluster in zip(points["child"].tolist(), points["parent"].tolist(), strict=True):
         label = int(model._labels[child])
         # Move up while the parent is within the selected cluster.

@@ -65,7 +65,7 @@ def make_gaussian_mixture(
     n_features : int, default=15
         Number of features.
     side : float, default=10.0
-        Edge of the hypercube.  Clusters overlap more with a smaller edge.
+        Edge length of the hypercube.  The smaller it is, the more clusters overlap.
     cluster_std : float, default=1.0
         Standard deviation of each cluster in every direction.
     chunks : int or tuple of int, default=None
@@ -158,8 +158,7 @@ def make_sparse_blobs(
 
     Notes
     -----
-    Each cluster has a different pattern of signs if ``2 ** n_informative >= n_clusters``, so
-    that clusters do not coincide.
+    If ``2 ** n_informative >= n_clusters``, the means of different clusters have different signs.
 
     References
     ----------
@@ -194,8 +193,8 @@ def make_sparse_blobs(
 
 def _sign_patterns(rng: np.random.Generator, k: int, width: int) -> Floats:
     """Return (k, width) of -1 and 1; rows are distinct if there are enough patterns."""
-    # Beyond 30 features a repeated random pattern is practically impossible, and
-    # 2 ** width would not fit an integer draw.
+    # With more than 30 features, 2 ** width does not fit an integer draw, and random patterns
+    # practically never repeat.
     if width > 30 or 2**width < k:
         return rng.choice([-1.0, 1.0], (k, width))
     codes = rng.choice(2**width, size=k, replace=False, shuffle=True)

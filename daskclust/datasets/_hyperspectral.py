@@ -1,9 +1,9 @@
 """A synthetic hyperspectral scene of any size, written to Zarr chunk by chunk.
 
-A `_Scene` holds all global data (spectra, patch centers, waves), which are small.  `render`
-computes the values of a rectangle of pixels from it.  Every step is elementwise, or a sum over
-classes or waves in a fixed order.  Matrix products are not used, because their rounding depends on
-the shape of the block.
+A `_Scene` contains the global data (spectra, patch centers, waves), which are small.  `render`
+computes the values of a rectangle of pixels from it.  Each step is elementwise, or a sum over
+classes or waves in a fixed order.  The rounding of matrix products would depend on the shape of
+the block.
 """
 
 from __future__ import annotations
@@ -164,8 +164,8 @@ def _class_spectra(
     # difficulty depends little on the seed.
     u, _, vt = np.linalg.svd(raw, full_matrices=False)
     spectra = u @ vt
-    # Every third class is then rotated towards the class before it.  These similar classes are the
-    # first that k-means merges if noise is strong.
+    # Every third class is rotated towards the class before it.  With strong noise, k-means merges
+    # these similar classes first.
     angle = 2.0 * np.arcsin(_TWIN_DISTANCE / np.sqrt(2.0))
     twins = np.arange(2, n_classes, 3)
     spectra[twins] = np.cos(angle) * spectra[twins - 1] + np.sin(angle) * spectra[twins]
@@ -221,13 +221,13 @@ def render(
     u = (np.arange(cols.start, cols.stop) + 0.5)[None, :] / size
     distances = _class_distances(scene, v, u)
     truth = np.argmin(distances, axis=0).astype(np.int16)
-    shares = _shares(distances, scene.mixing)
+    fractions = _class_fractions(distances, scene.mixing)
 
     height, width = rows.stop - rows.start, cols.stop - cols.start
     spectra = np.empty((height, width, scene.n_bands))
     spectra[...] = scene.base
-    for share, deviation in zip(shares, scene.deviations, strict=True):
-        spectra += share[..., None] * deviation
+    for fraction, deviation in zip(fractions, scene.deviations, strict=True):
+        spectra += fraction[..., None] * deviation
 
     # One additional draw per pixel for its brightness (texture, slope).
     draws = np.empty((height, width, scene.n_bands + 1))
@@ -249,18 +249,18 @@ def render(
     return spectra.astype(dtype), truth
 
 
-def _shares(distances: Floats, mixing: float) -> Floats:
+def _class_fractions(distances: Floats, mixing: float) -> Floats:
     """Return the fraction of each class per pixel: a soft minimum over `mixing` pixels."""
     excess = distances - distances.min(axis=0)
     if mixing == 0.0:
-        shares = np.zeros_like(distances)
-        np.put_along_axis(shares, distances.argmin(axis=0)[None], 1.0, axis=0)
-        return shares
-    shares = np.exp(-excess / mixing)
-    total = np.zeros(shares.shape[1:])
-    for share in shares:  # a fixed order of summation for any shape of the block
-        total += share
-    return shares / total
+        fractions = np.zeros_like(distances)
+        np.put_along_axis(fractions, distances.argmin(axis=0)[None], 1.0, axis=0)
+        return fractions
+    fractions = np.exp(-excess / mixing)
+    total = np.zeros(fractions.shape[1:])
+    for fraction in fractions:  # a fixed order of summation for any shape of the block
+        total += fraction
+    return fractions / total
 
 
 _DTYPES = ("float32", "float64", "int16")
@@ -357,7 +357,7 @@ def make_hyperspectral_cube(
     random_state : None, int, Generator or RandomState, default=None
         An integer gives the same cube every time, for any `chunks` and scheduler.
     overwrite : bool, default=False
-        True: replace a scene written by this function.  Other files are never replaced.
+        If True, replace a scene written by this function.  Other files are not replaced.
 
     Returns
     -------
@@ -375,9 +375,9 @@ def make_hyperspectral_cube(
 
     Notes
     -----
-    With `store`, one Dask task per chunk writes on the active scheduler.  It needs memory for about
-    four float64 chunks.  All workers must reach the store.  A local store gets its name only when
-    it is complete.
+    With `store`, a Dask task per chunk writes on the active scheduler.  It needs memory for about
+    four float64 chunks.  All workers must have access to the store.  A local store appears under
+    its name only when it is complete.
 
     Examples
     --------

@@ -42,8 +42,8 @@ def remove_values(
         - ``"quadrants"``: rows of `X` are square images, and a random quarter of some images is
           missing (MNIST experiment of the PCKID paper).
     fraction : float, default=0.2
-        Expected fraction of removed values, in [0, 1].  For ``"mar"`` it is the fraction for the
-        features after the first; for ``"quadrants"`` the exact fraction of images (rounded) with a
+        Expected fraction of removed values, in [0, 1].  With ``"mar"``, it is the fraction for all
+        features except the first.  With ``"quadrants"``, it is the fraction of images with a
         missing quadrant.
     random_state : None, int, Generator or RandomState, default=None
         An integer gives the same result every time.
@@ -51,8 +51,8 @@ def remove_values(
     Returns
     -------
     ndarray or dask.array.Array of shape (n_samples, n_features)
-        float32 for float32 input, else float64.  For a Dask array and ``"mcar"``, lazy
-        with the chunks of `X`; the missing values do not depend on the chunks.
+        float32 for float32 input, else float64.  For a Dask array and ``"mcar"``, lazy with the
+        chunks of `X`.  The missing values do not depend on the chunks.
 
     Raises
     ------
@@ -64,9 +64,10 @@ def remove_values(
 
     Notes
     -----
-    With ``"mar"`` and ``"nmar"`` a value is removed with probability ``r ** (1 / fraction - 1)``
-    for rank ``r`` in (0, 1), whose mean is `fraction`.  Cost: memory of about three copies of `X`,
-    or of its blocks.  All mechanisms except ``"mcar"`` load a Dask array into the client's memory.
+    With ``"mar"`` and ``"nmar"`` a value is removed with probability ``r ** (1 / fraction - 1)``,
+    where ``r`` in (0, 1) is its rank.  The mean probability is `fraction`.  *Memory*: about three
+    copies of `X`, or of its blocks.  All mechanisms except ``"mcar"`` load a Dask array into the
+    client's memory.
 
     Examples
     --------
@@ -91,13 +92,13 @@ def remove_values(
     if mechanism == "quadrants":
         removed = _quadrants(out.shape, fraction, rng)
     else:
-        removed = rng.random(out.shape) < _chances(out, mechanism, fraction)
+        removed = rng.random(out.shape) < _removal_probabilities(out, mechanism, fraction)
     out[removed] = np.nan
     return out
 
 
 def _lazy_mcar(X: Any, fraction: float, seed: int) -> Any:
-    """Remove values from each block, with the same random numbers as for the complete array."""
+    """Remove values from each block, with the random numbers of the complete array."""
     if X.ndim != 2:
         raise ValueError(f"X must have 2 dimensions, (n_samples, n_features), got {X.ndim}.")
     if np.isnan(X.shape[0]):
@@ -130,7 +131,7 @@ def _mcar_block(
     check_shape(x, start, width, stop - start)
     n_before = start * width
     rng = stream(seed, 0)
-    # A step of the counter is four draws; draws of the last, incomplete step are skipped.
+    # A step of the counter is four draws.  Skip complete steps, then single draws.
     rng.bit_generator.advance(n_before // 4)  # type: ignore[attr-defined]
     rng.random(n_before % 4)
     out = _floats(x, info["dtype"])
@@ -138,7 +139,9 @@ def _mcar_block(
     return out
 
 
-def _chances(X: NDArray[np.floating[Any]], mechanism: str, fraction: float) -> Floats | float:
+def _removal_probabilities(
+    X: NDArray[np.floating[Any]], mechanism: str, fraction: float
+) -> Floats | float:
     """Return the probability of removal, broadcastable to `X`."""
     if mechanism == "mcar" or fraction == 0.0:
         return fraction
@@ -154,15 +157,15 @@ def _chances(X: NDArray[np.floating[Any]], mechanism: str, fraction: float) -> F
         ranks = rankdata(X, axis=0, nan_policy="omit")
         observed = np.sum(~np.isnan(X), axis=0)
         return np.asarray(((ranks - 0.5) / np.maximum(observed, 1)) ** power)
-    driver = X[:, 0]
-    if np.isnan(driver).any():
+    first_feature = X[:, 0]
+    if np.isnan(first_feature).any():
         raise ValueError(
             "The first feature must be complete for mechanism 'mar', got "
-            f"{int(np.isnan(driver).sum())} NaN. Put a complete feature first."
+            f"{int(np.isnan(first_feature).sum())} NaN. Put a complete feature first."
         )
-    chances = np.zeros((n, p))
-    chances[:, 1:] = (((rankdata(driver) - 0.5) / n) ** power)[:, None]
-    return chances
+    probabilities = np.zeros((n, p))
+    probabilities[:, 1:] = (((rankdata(first_feature) - 0.5) / n) ** power)[:, None]
+    return probabilities
 
 
 def _quadrants(shape: tuple[int, ...], fraction: float, rng: np.random.Generator) -> Bools:

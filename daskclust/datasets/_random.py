@@ -63,8 +63,8 @@ def row_uniforms(seed: int, number: int, start: int, count: int, width: int) -> 
 def row_normals(seed: int, number: int, start: int, count: int, width: int) -> Floats:
     """Draw standard normals like :func:`row_uniforms`.
 
-    They are quantiles of uniform numbers.  A rejection method would use a varying number
-    of draws per value, so the draws of a row could not be located.
+    They are quantiles of uniform numbers, so that each value uses one draw, and the draws of a row
+    can be located.
     """
     return np.asarray(ndtri(row_uniforms(seed, number, start, count, width)))
 
@@ -82,9 +82,9 @@ def _block(
 def make_rows(
     maker: RowMaker, n_samples: int, n_features: int, chunks: int | tuple[int, ...] | None
 ) -> tuple[Any, Any]:
-    """Return X (n_samples, n_features) and y from `maker`, a pure function of row numbers.
+    """Return X (n_samples, n_features) and y from `maker`, a function of first and last row.
 
-    They are lazy if `chunks`, the number of rows per block, is set.
+    With `chunks`, the number of rows per block, they are lazy.
     """
     if chunks is None:
         return maker(0, n_samples)

@@ -1,4 +1,4 @@
-"""Two real scenes of the same place, with polygons of land use."""
+"""Two real scenes of a region, with polygons of land use."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class SlovenianScenes(NamedTuple):
 
 
 def load_slovenia(folder: Any = None) -> SlovenianScenes:
-    """Return two small Sentinel-2 scenes of a place in Slovenia, with polygons of land use.
+    """Return two small Sentinel-2 scenes of a region in Slovenia, with polygons of land use.
 
     Parameters
     ----------
     folder : str or path, default=None
-        Folder for copies, created if necessary; None returns the files of the package.
+        Folder for copies, created if necessary.  None returns the files of the package.
 
     Returns
     -------

@@ -33,10 +33,9 @@ from daskclust.exceptions import DaskclustWarning
 Counts = Ints
 #: Label of rows without a label.
 _NO_LABEL = -1
-#: Maximum number of cells of a table that is matched as a dense matrix: in total, and per nonzero
-#: count.
+#: Maximum number of cells of a dense table for matching: in total, or per nonzero count.
 _DENSE, _CELLS_PER_COUNT = 2**20, 8
-#: Upper bound of the labels that `match_labels` accepts: its result has a number for each label.
+#: Upper bound of labels in `match_labels`, whose result has a number for each label.
 _MAX_LABELS = 2**24
 
 
@@ -48,7 +47,7 @@ def contingency_table(labels_true: Any, labels_pred: Any, *, ignore_masked: bool
     labels_true, labels_pred : array-like or dask.array.Array of shape (n,)
         Whole numbers, or any sortable values.  Chunks may differ, but lengths must not.
     ignore_masked : bool, default=False
-        If True, ignore rows that are labeled -1 in either vector, for example masked pixels and
+        If True, ignore rows with the label -1 in any of the vectors, for example masked pixels and
         rows of unknown class.
 
     Returns
@@ -129,16 +128,16 @@ class Margins:
         return csr_matrix((self.counts, (self.row, self.column)), shape=shape)
 
     def pairs(self) -> tuple[int, int, int, int]:
-        """Return numbers of pairs of rows: together in both, truth only, labels only, neither."""
-        together, in_truth, in_labels = (
+        """Count pairs of rows that are together in both, only in truth, only in labels, in none."""
+        in_both, in_truth, in_labels = (
             sum(int(c) ** 2 for c in counts)
             for counts in (self.counts, self.in_class, self.in_cluster)
         )
         return (
-            together - self.n,
-            in_truth - together,
-            in_labels - together,
-            self.n**2 - in_truth - in_labels + together,
+            in_both - self.n,
+            in_truth - in_both,
+            in_labels - in_both,
+            self.n**2 - in_truth - in_labels + in_both,
         )
 
 
@@ -147,39 +146,43 @@ def margins_of(labels_true: Any, labels_pred: Any, ignore_masked: bool) -> Margi
 
 
 def _adjusted_rand(margins: Margins) -> float:
-    together, in_truth, in_labels, neither = margins.pairs()
+    in_both, in_truth, in_labels, neither = margins.pairs()
     if in_truth == 0 and in_labels == 0:
         return 1.0
-    chance = (together + in_truth) * (in_truth + neither) + (together + in_labels) * (
+    chance = (in_both + in_truth) * (in_truth + neither) + (in_both + in_labels) * (
         in_labels + neither
     )
-    return 2.0 * (together * neither - in_truth * in_labels) / chance
+    return 2.0 * (in_both * neither - in_truth * in_labels) / chance
 
 
 def information(margins: Margins) -> tuple[float, float, float]:
     """Return the mutual information, the entropy of the classes and the entropy of the clusters."""
-    # Logarithms of fractions are used, because products of counts overflow above 3e9 rows.
-    share, *alone = (c / margins.n for c in (margins.counts, margins.in_class, margins.in_cluster))
-    logs = [np.log(s) for s in alone]
-    shared = float(share @ (np.log(share) - logs[0][margins.row] - logs[1][margins.column]))
-    of_classes, of_clusters = (float(-(s * log).sum()) for s, log in zip(alone, logs, strict=True))
-    return (shared if shared > np.finfo(np.float64).eps else 0.0), of_classes, of_clusters
+    # Use logarithms of fractions, because products of counts overflow above 3e9 rows.
+    joint, *marginals = (
+        c / margins.n for c in (margins.counts, margins.in_class, margins.in_cluster)
+    )
+    logs = [np.log(s) for s in marginals]
+    mutual = float(joint @ (np.log(joint) - logs[0][margins.row] - logs[1][margins.column]))
+    class_entropy, cluster_entropy = (
+        float(-(s * log).sum()) for s, log in zip(marginals, logs, strict=True)
+    )
+    return (mutual if mutual > np.finfo(np.float64).eps else 0.0), class_entropy, cluster_entropy
 
 
 def _normalized_mutual_info(margins: Margins) -> float:
     if margins.are_equal:
         return 1.0
-    shared, of_classes, of_clusters = information(margins)
+    mutual, class_entropy, cluster_entropy = information(margins)
     # Rounding errors may exceed 1.
-    return min(shared / ((of_classes + of_clusters) / 2), 1.0) if shared else 0.0
+    return min(mutual / ((class_entropy + cluster_entropy) / 2), 1.0) if mutual else 0.0
 
 
 def _pairwise_f(margins: Margins) -> float:
-    together, in_truth, in_labels, _ = margins.pairs()
-    # Without pairs, each row is alone in both partitions, so they are equal.
+    in_both, in_truth, in_labels, _ = margins.pairs()
+    # Without pairs, each row is alone in both partitions: they are equal.
     return (
-        2 * together / (2 * together + in_truth + in_labels)
-        if together + in_truth + in_labels
+        2 * in_both / (2 * in_both + in_truth + in_labels)
+        if in_both + in_truth + in_labels
         else 1.0
     )
 
@@ -190,8 +193,8 @@ def _matching(counts: csr_matrix) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     if n_classes * n_clusters <= max(_DENSE, _CELLS_PER_COUNT * counts.nnz):
         classes, clusters = linear_sum_assignment(counts.toarray(), maximize=True)
     else:
-        # Each class has an additional column of its own, for a class without a match.  Adding 1 to
-        # each count does not change the best matching, and makes all edges nonzero.
+        # An additional column per class stands for "no match".  Adding 1 to each count makes edges
+        # nonzero, and does not change the best matching.
         shifted = csr_matrix((counts.data + 1.0, counts.indices, counts.indptr), counts.shape)
         table = hstack([shifted, identity(n_classes)], format="csr")
         classes, clusters = min_weight_full_bipartite_matching(table, maximize=True)
@@ -295,10 +298,10 @@ def clustering_accuracy(
 ) -> float:
     """Return the fraction of rows whose cluster is matched with their class (Hungarian method).
 
-    Clusters and classes are matched one to one, so that as many rows as possible agree.  If there
-    are more clusters than classes, or fewer, rows of unmatched clusters or classes are wrong.  If
-    cluster numbers are class codes, use :func:`accuracy_report`.  The matching is computed on the
-    client.  It takes seconds for 2e4 classes and a minute for 1e5.
+    Clusters and classes are matched one to one, so that as many rows as possible agree.  Rows of
+    unmatched clusters or classes count as wrong.  If labels are codes of classes, use
+    :func:`accuracy_report`.  The client computes the matching in seconds for 2e4 classes, and in a
+    minute for 1e5.
 
     Parameters
     ----------
@@ -404,17 +407,17 @@ def match_labels(truth: NDArray[Any], labels: NDArray[Any]) -> Ints:
 _Z = 1.959963984540054
 
 
-def wilson_interval(right: Any, total: Any) -> Floats:
+def wilson_interval(correct: Any, total: Any) -> Floats:
     """Return 95 % Wilson score intervals of fractions: (..., 2), NaN for totals of 0.
 
     >>> wilson_interval(8, 10).round(3)
     array([0.49 , 0.943])
     """
-    n_correct, n = np.asarray(right, dtype=np.float64), np.asarray(total, dtype=np.float64)
+    n_correct, n = np.asarray(correct, dtype=np.float64), np.asarray(total, dtype=np.float64)
     with np.errstate(invalid="ignore", divide="ignore"):
-        share = n_correct / n
-        middle = (share + _Z**2 / (2 * n)) / (1 + _Z**2 / n)
-        half = _Z / (1 + _Z**2 / n) * np.sqrt(share * (1 - share) / n + _Z**2 / (4 * n**2))
+        fraction = n_correct / n
+        middle = (fraction + _Z**2 / (2 * n)) / (1 + _Z**2 / n)
+        half = _Z / (1 + _Z**2 / n) * np.sqrt(fraction * (1 - fraction) / n + _Z**2 / (4 * n**2))
     return np.stack([middle - half, middle + half], axis=-1).clip(0.0, 1.0)
 
 
@@ -426,34 +429,33 @@ _TAILS = (0.025, 0.975)
 FEW_UNITS = 20
 
 
-def bootstrap_interval(right: Any, total: Any) -> Floats:
+def bootstrap_interval(correct: Any, total: Any) -> Floats:
     """Return 95 % bootstrap intervals (..., 2) of fractions, from counts of independent units.
 
-    `right` and `total` (u, ...) are counts per unit, for example the pixels of a field.  A draw has
-    u - 1 units with replacement, so that the variance is unbiased for few units.  If the fractions
-    of all units are equal, draws do not vary.  Then the interval is the Wilson interval of u
-    independent rows.
+    `correct` and `total` (u, ...) are counts per unit, for example the pixels of a field.  A draw
+    has u - 1 units with replacement, so that the variance is unbiased for few units.  If all units
+    have the same fraction, draws do not vary, and the Wilson interval of u rows is returned.
 
     >>> bootstrap_interval([90, 60, 100, 80], [100, 100, 100, 100]).round(2)
     array([0.67, 0.97])
     >>> bootstrap_interval([100, 100, 100], [100, 100, 100]).round(3)
     array([0.439, 1.   ])
     """
-    n_correct, n = np.asarray(right, dtype=np.float64), np.asarray(total, dtype=np.float64)
+    n_correct, n = np.asarray(correct, dtype=np.float64), np.asarray(total, dtype=np.float64)
     shape, count = n_correct.shape[1:], len(n_correct)
     n_correct, n = n_correct.reshape(count, -1), n.reshape(count, -1)
     rng = np.random.default_rng(0)
     draws = np.clip(_TOTAL_DRAWN // max(count, 1), _MIN_DRAWS, _MAX_DRAWS)
-    shares = np.full((draws, n_correct.shape[1]), np.nan)
+    drawn = np.full((draws, n_correct.shape[1]), np.nan)
     with np.errstate(invalid="ignore", divide="ignore"):
-        for draw in shares if count > 1 else ():
+        for draw in drawn if count > 1 else ():
             times = np.bincount(rng.integers(count, size=count - 1), minlength=count)
             draw[:] = (times @ n_correct) / (times @ n)
-        of_units = n_correct / n
+        unit_fractions = n_correct / n
         overall = n_correct.sum(axis=0) / n.sum(axis=0)
     intervals = np.full((n_correct.shape[1], 2), np.nan)
     for column in range(n_correct.shape[1]):
-        fractions, draws_of_column = of_units[n[:, column] > 0, column], shares[:, column]
+        fractions, draws_of_column = unit_fractions[n[:, column] > 0, column], drawn[:, column]
         if len(fractions) and (fractions == fractions[0]).all():
             intervals[column] = wilson_interval(overall[column] * len(fractions), len(fractions))
         elif len(fractions):
@@ -488,8 +490,8 @@ class AccuracyReport:
     overall : float
         Fraction of the rows with the correct class.
     overall_interval : ndarray of shape (2,)
-        95 % interval.  Without groups it is the Wilson interval of independent rows, but pixels of
-        a polygon are not independent.  With groups it is a bootstrap interval.
+        95 % interval: a bootstrap interval over groups, or without groups the Wilson interval.  The
+        Wilson interval assumes independent rows, and pixels of a polygon are not independent.
     kappa : float
         Cohen's kappa.
     producers, users, f1 : ndarray of shape (m,), float64
@@ -612,14 +614,14 @@ def _intervals_of_units(by_unit: Ints, n_classes: int) -> tuple[tuple[Floats, ..
     """Return intervals of overall, producer's and user's accuracy, and the number of units."""
     units, at = np.unique(by_unit[:, 0], return_inverse=True)
     classes, labels, rows = by_unit[:, 1:].T
-    right, truth, labeled = np.zeros((3, len(units), n_classes))
+    correct, truth, labeled = np.zeros((3, len(units), n_classes))
     np.add.at(truth, (at, classes), rows)
     has_label = labels >= 0
     np.add.at(labeled, (at[has_label], labels[has_label]), rows[has_label])
-    same = classes == labels
-    np.add.at(right, (at[same], classes[same]), rows[same])
-    overall = bootstrap_interval(right.sum(axis=1), truth.sum(axis=1))
-    by_class = bootstrap_interval(right, truth), bootstrap_interval(right, labeled)
+    is_correct = classes == labels
+    np.add.at(correct, (at[is_correct], classes[is_correct]), rows[is_correct])
+    overall = bootstrap_interval(correct.sum(axis=1), truth.sum(axis=1))
+    by_class = bootstrap_interval(correct, truth), bootstrap_interval(correct, labeled)
     return (overall, *by_class), len(units)
 
 
@@ -650,14 +652,14 @@ def accuracy_report(truth: Any, labels: Any, *, groups: Any = None) -> AccuracyR
     Parameters
     ----------
     truth : array-like or dask.array.Array of shape (n,)
-        Known classes: whole numbers, or text. Rows with -1, NaN, None or "", and masked rows,
-        have no class and are ignored.
+        Known classes: whole numbers, or text.  Rows with -1, NaN, None or "" and masked rows have
+        no class, and are ignored.
     labels : array-like or dask.array.Array of shape (n,)
         Predicted classes, of the same kind.  Rows without a label count as wrong.
     groups : array-like or dask.array.Array of shape (n,), optional
         Independent unit of each row, such as its field, polygon, tile or block: whole numbers, or
-        text.  Intervals are then based on the number of groups, and not on the number of rows.
-        Rows that were sampled or held out together belong to one group.
+        text.  Intervals then depend on the number of groups instead of the number of rows.  Rows
+        that were sampled or held out together must be in one group.
 
     Returns
     -------
@@ -680,16 +682,16 @@ def accuracy_report(truth: Any, labels: Any, *, groups: Any = None) -> AccuracyR
 
     Notes
     -----
-    The function reads the labels once, once more if they are lazy text, and once or twice more with
-    `groups`.  *To the client*: the contingency table, or one table per group.
+    *Passes* over the labels: 1, another one for lazy text, and one or two for `groups`.  *To the
+    client*: the contingency table, or one table per group.
 
     Rows of a group are similar: 3000 pixels of 11 fields are as informative about other fields as
     11 independent rows.  With `groups`, intervals are percentiles of up to 2000 bootstrap draws.
 
     Examples
     --------
-    >>> found = accuracy_report([0, 0, 1, 1, -1], [0, 1, 1, 1, 0])
-    >>> found.overall, found.producers.tolist(), found.users.round(3).tolist()
+    >>> result = accuracy_report([0, 0, 1, 1, -1], [0, 1, 1, 1, 0])
+    >>> result.overall, result.producers.tolist(), result.users.round(3).tolist()
     (0.75, [0.5, 1.0], [1.0, 0.667])
     >>> truth, labels = np.repeat([0, 1], 1000), np.repeat([0, 1, 0, 1], [1000, 900, 50, 50])
     >>> accuracy_report(truth, labels).overall_interval.round(3)
@@ -763,8 +765,8 @@ def _table_of_units(groups: Any, true_codes: Any, label_codes: Any) -> Counts:
         else number(units, true_codes)
     )
     table = contingency_table(unit_and_class, label_codes)
-    unit, of_class = np.divmod(table[:, 0], len(classes))
-    return np.column_stack([numbers[unit], classes[of_class], table[:, 1:]])
+    unit, class_number = np.divmod(table[:, 0], len(classes))
+    return np.column_stack([numbers[unit], classes[class_number], table[:, 1:]])
 
 
 def _number_of_pair(units: Array, true_codes: Array, numbers: Array, classes: Array) -> Ints:

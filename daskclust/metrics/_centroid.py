@@ -93,11 +93,11 @@ class CentroidScores:
         within = self.spread.distances / self.weights
         scale = 1.0 if self.feature_weights is None else np.sqrt(self.feature_weights)
         scaled = self.centers * scale
-        gaps = np.linalg.norm(scaled[:, None] - scaled[None], axis=2)
-        if np.allclose(within, 0) or np.allclose(gaps, 0):
+        distances_of_centers = np.linalg.norm(scaled[:, None] - scaled[None], axis=2)
+        if np.allclose(within, 0) or np.allclose(distances_of_centers, 0):
             return 0.0
-        gaps[gaps == 0] = np.inf
-        ratios = (within[:, None] + within) / gaps
+        distances_of_centers[distances_of_centers == 0] = np.inf
+        ratios = (within[:, None] + within) / distances_of_centers
         np.fill_diagonal(ratios, -np.inf)
         return float(ratios.max(axis=1).mean())
 
@@ -110,10 +110,10 @@ def _calinski_harabasz(
     feature_weights: Floats | None = None,
 ) -> float:
     k = len(weights)
-    gaps = (centers - np.average(centers, axis=0, weights=weights)) ** 2
+    squares = (centers - np.average(centers, axis=0, weights=weights)) ** 2
     if feature_weights is not None:
-        gaps = gaps * feature_weights
-    between = float(weights @ gaps.sum(axis=1))
+        squares = squares * feature_weights
+    between = float(weights @ squares.sum(axis=1))
     return 1.0 if within == 0 else float(between * (n - k) / (within * (k - 1)))
 
 
@@ -140,7 +140,7 @@ def _open(X: Any, labels: Any, sample_weight: Any, ignore_masked: Any) -> Rows:
             f"X must have shape (n, p) and real numbers, got shape {X.shape} and dtype {X.dtype}."
         )
     if ignore_masked and np.ma.is_masked(sample_weight):
-        # The first pass raises an error if a row with such a weight is used, as for Dask arrays.
+        # The first pass raises an error if a used row has such a weight, as for Dask arrays.
         sample_weight = np.ma.filled(sample_weight.astype(np.float64), np.nan)
     sample_weight = check_weight(sample_weight, X)
     labels = as_label_vector(labels, "labels", masked=bool(ignore_masked))
@@ -183,9 +183,9 @@ def centroid_scores(
     X : array-like or dask.array.Array of shape (n, p)
         Rows.
     labels : array-like or dask.array.Array of shape (n,)
-        Whole numbers; chunks may differ from those of X.
+        Whole numbers.  Their chunks may differ from the chunks of X.
     centers : array-like of shape (k, p), optional
-        Means of the clusters 0 to k - 1, such as ``cluster_centers_``.  They save one pass.  Labels
+        Means of the clusters 0 to k - 1, such as ``cluster_centers_``, to save one pass.  Labels
         must then be in [0, k) or masked.  Clusters without rows are ignored.
     sample_weight : array-like or dask.array.Array of shape (n,), optional
         An integer weight is equivalent to repeating the row, and 0 to leaving it out.  A row with
@@ -200,8 +200,8 @@ def centroid_scores(
     Raises
     ------
     ValueError
-        For fewer than 2 clusters, for as many clusters as rows, and for NaN or infinity in a row
-        with a weight if ``centers`` is None.
+        For fewer than 2 clusters, and for as many clusters as rows.  Without ``centers`` also for
+        NaN or infinity in a row with a positive weight.
 
     Notes
     -----
@@ -303,15 +303,15 @@ def silhouette_score(
     X : array-like or dask.array.Array of shape (n, p)
         Rows.
     labels : array-like or dask.array.Array of shape (n,)
-        Whole numbers; chunks may differ from those of X.
+        Whole numbers.  Their chunks may differ from the chunks of X.
     sample_size : int, optional
-        Number of rows that are drawn and compared with each other.  Default: all rows.
+        Number of rows to draw and compare with each other.  Default: all rows.
     random_state : int, RandomState, Generator or None, default=None
         Seed of the sample.  For a Dask array the sample does not depend on the chunks.  For a NumPy
         array it is the sample of :func:`sklearn.metrics.silhouette_score`.
     ignore_masked : bool, default=False
-        If True, ignore rows labeled -1, also if they contain NaN.  For a Dask array they are
-        removed after the sample is drawn.
+        If True, ignore rows labeled -1, even if they contain NaN.  For a Dask array they are
+        removed from the drawn sample.
 
     Returns
     -------
@@ -360,8 +360,8 @@ def silhouette_score(
         X = np.ma.filled(X.astype(np.float64), np.nan) if np.ma.is_masked(X) else np.asarray(X)
         X = X.astype(working_dtype(X.dtype), copy=False)
     if ignore_masked:
-        keep = labels != _NO_LABEL
-        X, labels = X[keep], labels[keep]
+        has_label = labels != _NO_LABEL
+        X, labels = X[has_label], labels[has_label]
     if sample_size is not None:
         if isinstance(random_state, np.random.Generator):
             random_state = draw_seeds(random_state, 1)[0] % 2**32

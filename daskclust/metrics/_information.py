@@ -28,8 +28,8 @@ def homogeneity_score(labels_true: Any, labels_pred: Any, *, ignore_masked: bool
     >>> homogeneity_score([0, 0, 1, 1], [0, 1, 2, 2])
     1.0
     """
-    shared, of_classes, _ = information(margins_of(labels_true, labels_pred, ignore_masked))
-    return min(1.0, shared / of_classes) if of_classes > 0 else 1.0
+    mutual, class_entropy, _ = information(margins_of(labels_true, labels_pred, ignore_masked))
+    return min(1.0, mutual / class_entropy) if class_entropy > 0 else 1.0
 
 
 def completeness_score(labels_true: Any, labels_pred: Any, *, ignore_masked: bool = False) -> float:
@@ -50,8 +50,8 @@ def completeness_score(labels_true: Any, labels_pred: Any, *, ignore_masked: boo
     >>> completeness_score([0, 0, 1, 1], [0, 0, 0, 0])
     1.0
     """
-    shared, _, of_clusters = information(margins_of(labels_true, labels_pred, ignore_masked))
-    return min(1.0, shared / of_clusters) if of_clusters > 0 else 1.0
+    mutual, _, cluster_entropy = information(margins_of(labels_true, labels_pred, ignore_masked))
+    return min(1.0, mutual / cluster_entropy) if cluster_entropy > 0 else 1.0
 
 
 def v_measure_score(labels_true: Any, labels_pred: Any, *, ignore_masked: bool = False) -> float:
@@ -105,11 +105,11 @@ def adjusted_mutual_info_score(
     margins = margins_of(labels_true, labels_pred, ignore_masked)
     if margins.are_equal:
         return 1.0
-    shared, *entropies = information(margins)
+    mutual, *entropies = information(margins)
     expected = float(expected_mutual_information(margins.matrix, margins.n))
     largest = sum(entropies) / 2 - expected
     tiny = float(np.finfo(np.float64).eps)
-    return (shared - expected) / (min(largest, -tiny) if largest < 0 else max(largest, tiny))
+    return (mutual - expected) / (min(largest, -tiny) if largest < 0 else max(largest, tiny))
 
 
 def fowlkes_mallows_score(
