@@ -53,7 +53,7 @@ or callable, default="auto"
         Explicit pairs that contradict the clusters, sorted by decreasing cost, as in
         :class:`PCKMeans`.  No pair is violated, but a wrong pair has a large cost.
     constraint_violations_ : record array of (i, j, kind)
-        Pairs of ``contradicting_pairs_`` that ``labels_`` violate: always empty.
+        Always empty, because no pair is violated.
     classes_ : ndarray of shape (n_classes,), int64 or text
         Labels in ``y``, in ascending order.  They are not the names of the clusters.
     inertia_ : float
@@ -66,8 +66,8 @@ or callable, default="auto"
     feature_names_in_ : ndarray of shape (p,)
         Names of the columns, if X has names.
     history_ : list of dict
-        As in :class:`PCKMeans`, and ``exact``: True if the assignment is known to be the
-        cheapest one that satisfies the constraints.
+        As in :class:`PCKMeans`, and ``exact``: True if the assignment is known to be the cheapest
+        assignment that satisfies the constraints.
 
     Raises
     ------
@@ -157,7 +157,7 @@ or callable, default="auto"
         return fit(self, X, sample_weight, y=y, must_link=must_link, cannot_link=cannot_link)
 
     def _check_constraints(self, constraints: PairwiseConstraints, *, weighted: bool) -> None:
-        # Rows of weight 0 are known only after the rows are fetched.
+        # With weights, rows of weight 0 are only known after the rows are fetched.
         if not weighted:
             check_feasible(constraints, self.n_clusters)
 

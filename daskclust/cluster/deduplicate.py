@@ -26,7 +26,8 @@ MetricName = Literal["cosine", "euclidean"]
 Keep = Literal["first", "last"]
 #: Average number of rows per cluster; rows compared at a time; bytes of the rows of a task.
 _ROWS_PER_CLUSTER, _ROWS_AT_ONCE, _TASK_BYTES = 4096, 1024, 2**27
-#: Fraction of squared lengths below which a squared distance is computed by differences.
+#: Squared distances are computed again by differences if they are nearer to the threshold than
+#: this fraction of the squared lengths.
 _ROUNDING = 1e-12
 
 
@@ -39,38 +40,38 @@ class _RowSelector:
     last: bool
 
     def __call__(self, x: Array) -> Bools:
-        """Return a mask of rows without a near row before them (or after them, for `last`)."""
+        """Return a mask of rows that are not near an earlier (for `last`: later) row."""
         z = self.metric(x.astype(working_dtype(x.dtype), copy=False)).astype(np.float64)
         z = z[::-1] if self.last else z
         selected = np.ones(len(z), bool)
-        # A row of zeros has no direction, so no row is near it.
+        # A row of zeros has no direction, so it is not near other rows.
         usable = np.ones(len(z), bool)
         if not self.metric.is_identity:
             usable &= z.any(axis=1)
-        # Centered, so that squares have small rounding errors.
+        # Center the rows, so that squares have small rounding errors.
         z = z - z.mean(axis=0)
         lengths = np.einsum("ij,ij->i", z, z)
         for low in range(0, len(z), _ROWS_AT_ONCE):
             rows = slice(low, low + _ROWS_AT_ONCE)
             for start in range(0, low + 1, _ROWS_AT_ONCE):
                 before = slice(start, start + _ROWS_AT_ONCE)
-                near = self._near(z[rows], z[before], lengths[rows], lengths[before])
+                near = self._near_pairs(z[rows], z[before], lengths[rows], lengths[before])
                 near &= usable[rows, None] & usable[before]
                 if start == low:
                     near = np.tril(near, -1)
                 selected[rows] &= ~near.any(axis=1)
         return selected[::-1] if self.last else selected
 
-    def _near(
+    def _near_pairs(
         self, z: Floats, other_rows: Floats, lengths: Floats, other_lengths: Floats
     ) -> NDArray[np.bool_]:
         with one_blas_thread():
             squares = lengths[:, None] + other_lengths - 2.0 * (z @ other_rows.T)
-        near: NDArray[np.bool_] = squares < self.squared
+        is_near: NDArray[np.bool_] = squares < self.squared
         rounding = _ROUNDING * (lengths[:, None] + other_lengths)
         for i, j in np.argwhere(np.abs(squares - self.squared) <= rounding):
-            near[i, j] = ((z[i] - other_rows[j]) ** 2).sum() < self.squared
-        return near
+            is_near[i, j] = ((z[i] - other_rows[j]) ** 2).sum() < self.squared
+        return is_near
 
 
 def deduplicate(
@@ -93,23 +94,25 @@ def deduplicate(
     X : array-like, dask.array.Array, DataFrame or xarray.DataArray of shape (n, p)
         Rows.
     threshold : float
-        Distance below which rows are duplicates: ``1 - cos(angle)`` in [0, 2] for ``"cosine"``,
-        else the Euclidean distance.
+        Distance below which rows are duplicates.
     metric : {"cosine", "euclidean"}, default="cosine"
-        Distance.
+        Distance of two rows:
+
+        - ``"cosine"``: ``1 - cos(angle)``, in [0, 2].
+        - ``"euclidean"``: Euclidean distance.
     n_clusters : int, default=None
-        Number of clusters within which rows are compared.  None is one for each 4096 rows.  With 1
+        Number of clusters within which rows are compared.  None means one per 4096 rows.  With 1,
         all pairs of rows are compared, which is slow for many rows.
     keep : {"first", "last"}, default="first"
-        Row of each group of duplicates that is selected.
+        Row to select from each group of duplicates.
     random_state : int, RandomState, Generator or None, default=None
         Seed of the clusters.
 
     Returns
     -------
-    kept : ndarray or dask.array.Array of shape (n,), bool
-        True for selected rows.  For a Dask array it is lazy, with the chunks of X; only the
-        clusters are computed immediately.
+    selected : ndarray or dask.array.Array of shape (n,), bool
+        Mask of the selected rows.  Lazy, with the chunks of X, for a Dask array: only the clusters
+        are computed immediately.
 
     Raises
     ------
@@ -122,10 +125,9 @@ def deduplicate(
 
     Notes
     -----
-    The cost is that of the fit, and ``n p m / 2`` multiplications for clusters of m rows.  Near
-    rows in different clusters are both selected.  A task holds the rows of some clusters, about
-    128 MiB; the client holds nothing of length n.  With ``"cosine"``, a row of zeros has no
-    direction and is always selected.
+    *Cost*: the fit, and ``n p m / 2`` multiplications for clusters of m rows.  *Memory* of a task:
+    the rows of some clusters, about 128 MiB.  Near rows in different clusters are both selected.
+    With ``"cosine"``, a row of zeros has no direction and is always selected.
 
     References
     ----------
@@ -141,8 +143,12 @@ def deduplicate(
     """
     check_choice(metric, "metric", get_args(MetricName))
     check_choice(keep, "keep", get_args(Keep))
-    most = 2.0 if metric == "cosine" else None
-    check_value(threshold, "threshold", Interval(Real, 0, most, closed="both" if most else "left"))
+    max_threshold = 2.0 if metric == "cosine" else None
+    check_value(
+        threshold,
+        "threshold",
+        Interval(Real, 0, max_threshold, closed="both" if max_threshold else "left"),
+    )
     if n_clusters is not None:
         check_integer(n_clusters, "n_clusters", 1)
     data = check_data(X)
@@ -163,9 +169,9 @@ def deduplicate(
         # All rows are zeros, so no cluster has a center.
         if not is_dask(data.X):
             return np.ones(rows.n_rows, bool)
-        return make_rows(rows.lengths, _keep_all, dtype=np.bool_, name="deduplicate")
+        return make_rows(rows.lengths, _select_all, dtype=np.bool_, name="deduplicate")
     space: Metric = UnitSphere() if metric == "cosine" else EUCLIDEAN
-    # Rows of length 1 are |a - b|^2 = 2 (1 - cos) apart.
+    # For rows of length 1, |a - b|^2 = 2 (1 - cos).
     squared = 2.0 * threshold if metric == "cosine" else threshold**2
     size = rows.n_rows * data.X.shape[1] * np.dtype(data.X.dtype).itemsize
     return decide_within_groups(
@@ -178,5 +184,5 @@ def deduplicate(
     )
 
 
-def _keep_all(x: Array, start: int) -> Bools:
+def _select_all(x: Array, start: int) -> Bools:
     return np.ones(len(x), bool)

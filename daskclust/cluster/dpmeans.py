@@ -1,11 +1,10 @@
-"""DP-means on blocks of rows: each cluster has a price, which determines their number.
+"""DP-means on blocks of rows: the cost of a cluster determines the number of clusters.
 
-The cluster of a row depends on the clusters that earlier rows founded, anywhere in the data.  Each
-group of blocks therefore receives a guess: the rows of *other* groups that are assumed to found
-clusters.  It finds the founders among its own rows, in row order.  If all groups together find
-exactly the guessed founders, then these founders and the sums of their clusters are those of the
-serial algorithm.  A partial has one record per founder, O(K p) numbers in the end; ``max_clusters``
-is a bound for K.
+The cluster of a row depends on clusters of all earlier rows.  A row that begins a cluster is called
+its *founder*.  Each group of blocks receives a guess: the founders in *other* groups.  It finds the
+founders among its own rows, in row order.  If all groups together find exactly the guessed
+founders, the result equals the result of the serial algorithm.  A partial has one record per
+founder, O(K p) numbers for K clusters; ``max_clusters`` bounds K.
 """
 
 from __future__ import annotations
@@ -43,19 +42,19 @@ from daskclust.core.reduction import ASSIGN, CenterSets, ClusterStatistics, Surv
 from daskclust.core.reduction.contract import Field, Merge, Partial, Reduction, RowBlock
 from daskclust.core.warn import warn
 
-#: Relative tolerance of delta for a single cluster, larger than the rounding of distances.
+#: Relative increase of delta for a single cluster, larger than the rounding error of distances.
 _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
 class Founders:
-    """Rows that founded clusters: global numbers, ascending, and values (m, p)."""
+    """Rows that begin clusters: ascending row numbers, and values (m, p)."""
 
     rows: Ints
     points: Floats
 
     @classmethod
-    def none(cls, p: int) -> Founders:
+    def without_rows(cls, p: int) -> Founders:
         """Return an empty set of founders."""
         return cls(np.empty(0, np.int64), np.empty((0, p)))
 
@@ -72,20 +71,20 @@ class Founders:
 
     def thinned(self, settled: int, delta: float) -> Founders:
         """Drop rows within delta of an earlier row, but keep the first ``settled`` rows."""
-        keep = np.ones(len(self), bool)
+        remains = np.ones(len(self), bool)
         for i in range(settled, len(self)):
-            before = self.points[:i][keep[:i]]
+            before = self.points[:i][remains[:i]]
             if len(before):
-                keep[i] = direct_distances(self.points[i : i + 1], before).min() > delta
-        return self[keep]
+                remains[i] = direct_distances(self.points[i : i + 1], before).min() > delta
+        return self[remains]
 
 
 @dataclass(frozen=True)
 class FoundingRequest:
     """State of one pass of DP-means.
 
-    `means` (k, p): clusters at the start of the iteration. `guess`: rows assumed to found clusters
-    in this iteration. `shift` (p,): a point near the center of the data.
+    `means` (k, p) are the clusters before the iteration.  `guess` are the assumed founders of the
+    iteration.  `shift` (p,) is a point near the center of the data.
     """
 
     means: Floats
@@ -98,9 +97,9 @@ class FoundingRequest:
 class Founding(NamedTuple):
     """Founders of all groups, and sums of the clusters.
 
-    `stats` (k + m, p + 2): sums, weights and squared distances, first of the clusters of the means,
-    then of the clusters of the founders.  They are valid only if the founders are the guessed ones.
-    `farthest`: largest squared distance of a row to its cluster.
+    `stats` (k + m, p + 2) are sums, weights and squared distances of the k clusters of the means
+    and the m clusters of the founders.  They are valid only if the founders equal the guess.
+    `farthest` is the largest squared distance of a row to its cluster.
     """
 
     founders: Founders
@@ -109,7 +108,7 @@ class Founding(NamedTuple):
 
 
 def _founder_dtype(p: int) -> np.dtype:
-    """Return the dtype of a founder's record: its row, and the sums of its cluster as a pair."""
+    """Return the dtype of a founder: its row, and the sums of its cluster as compensated pairs."""
     pair = [(name, np.float64, (p + 2,)) for name in ("hi", "lo")]
     return np.dtype([("row", np.int64), ("x", np.float64, (p,)), *pair])
 
@@ -131,8 +130,8 @@ def _fields(state: FoundingRequest) -> Mapping[str, Field]:
         # Sums, weights and squared distances of the clusters of means and guessed founders.
         "stats": Field((2, k + n_guessed, p + 2)),
         "founders": Field((None,), _BY_ROW, _founder_dtype(p)),
-        # Guessed founders whose rows have been visited.
-        "met": Field((n_guessed,), _ANY, np.bool_),
+        # Mask of the guessed founders whose rows have been visited.
+        "visited": Field((n_guessed,), _ANY, np.bool_),
         "farthest": Field((), "max"),
     }
 
@@ -143,48 +142,52 @@ class _Group:
     def __init__(self, request: FoundingRequest, before: Partial) -> None:
         self.request = request
         records = before["founders"]
-        self.own = Founders(records["row"], records["x"])
+        self.own_founders = Founders(records["row"], records["x"])
         self.n_guessed = before["stats"].shape[1]
-        own_stats = np.stack([records["hi"], records["lo"]])
+        founder_sums = np.stack([records["hi"], records["lo"]])
         # A copy, because the rows of the block are added to it.
-        self.stats = np.concatenate([before["stats"], own_stats], axis=1)
-        self._met = before["met"].copy()
+        self.stats = np.concatenate([before["stats"], founder_sums], axis=1)
+        self._visited = before["visited"].copy()
         self._cached_for: tuple[int, int] | None = None
 
     def clusters(self, start: int) -> tuple[Floats, Ints]:
-        """Return the centers older than row ``start``, oldest first, and their rows in the sums."""
+        """Return the centers that exist before row ``start``, and their rows in the sums."""
         guess, k = self.request.guess, len(self.request.means)
         n_before = int(np.searchsorted(guess.rows, start))
-        if self._cached_for != (n_before, len(self.own)):
-            self._cached_for = n_before, len(self.own)
-            pending = np.flatnonzero(~self._met[:n_before])
-            founders = guess[pending].joined(self.own)
-            rows_of_sums = np.concatenate([k + pending, self.n_guessed + np.arange(len(self.own))])
-            order = np.argsort(np.concatenate([guess.rows[pending], self.own.rows]))
+        if self._cached_for != (n_before, len(self.own_founders)):
+            self._cached_for = n_before, len(self.own_founders)
+            pending = np.flatnonzero(~self._visited[:n_before])
+            founders = guess[pending].joined(self.own_founders)
+            rows_of_sums = np.concatenate(
+                [k + pending, self.n_guessed + np.arange(len(self.own_founders))]
+            )
+            order = np.argsort(np.concatenate([guess.rows[pending], self.own_founders.rows]))
             self._centers = np.concatenate([self.request.means, founders.points])
             self._rows_of_sums = np.concatenate([np.arange(k), rows_of_sums[order]])
         return self._centers, self._rows_of_sums
 
-    def work(self, x: Array, weight: Floats, start: int) -> float:
+    def assign_rows(self, x: Array, weight: Floats, start: int) -> float:
         """Assign consecutive rows; return the largest squared distance."""
         centers, rows_of_sums = self.clusters(start)
-        short, distances = nearest(x, centers, shift=self.request.shift)
-        labels, most = short.astype(np.int64), self.request.max_clusters
-        room = len(x) if most is None else max(0, min(len(x), most - len(centers)))
+        nearest_labels, distances = nearest(x, centers, shift=self.request.shift)
+        labels, limit = nearest_labels.astype(np.int64), self.request.max_clusters
+        max_new = len(x) if limit is None else max(0, min(len(x), limit - len(centers)))
         new_rows = add_founders(
-            x, weight, self.request.delta, room, len(centers), labels, distances
+            x, weight, self.request.delta, max_new, len(centers), labels, distances
         )
         if len(new_rows):
             rows_of_sums = np.concatenate(
                 [rows_of_sums, self.stats.shape[1] + np.arange(len(new_rows))]
             )
-            self.own = self.own.joined(Founders(start + new_rows, x[new_rows].astype(np.float64)))
-            grown = np.zeros((2, len(new_rows), self.stats.shape[2]))
-            self.stats = np.concatenate([self.stats, grown], axis=1)
-        # Guessed founders among these rows are confirmed or refuted now.
+            self.own_founders = self.own_founders.joined(
+                Founders(start + new_rows, x[new_rows].astype(np.float64))
+            )
+            no_sums = np.zeros((2, len(new_rows), self.stats.shape[2]))
+            self.stats = np.concatenate([self.stats, no_sums], axis=1)
+        # Guessed founders among these rows are known to be right or wrong now.
         guessed = np.searchsorted(self.request.guess.rows, [start, start + len(x)])
         if guessed[1] > guessed[0]:
-            self._met[guessed[0] : guessed[1]] = True
+            self._visited[guessed[0] : guessed[1]] = True
             self._cached_for = None
         sums, weights = label_sums(x, weight, rows_of_sums[labels], self.stats.shape[1])
         inertia = np.bincount(rows_of_sums[labels], weight * distances, self.stats.shape[1])
@@ -195,13 +198,13 @@ class _Group:
     def partial(self, farthest: float) -> Partial:
         """Return the partial of the rows visited so far."""
         hi, lo = self.stats[:, self.n_guessed :]
-        founders = np.empty(len(self.own), _founder_dtype(self.stats.shape[2] - 2))
-        founders["row"], founders["x"] = self.own.rows, self.own.points
+        founders = np.empty(len(self.own_founders), _founder_dtype(self.stats.shape[2] - 2))
+        founders["row"], founders["x"] = self.own_founders.rows, self.own_founders.points
         founders["hi"], founders["lo"] = hi, lo
         return {
             "stats": self.stats[:, : self.n_guessed],
             "founders": founders,
-            "met": self._met,
+            "visited": self._visited,
             "farthest": np.array(farthest),
         }
 
@@ -216,7 +219,7 @@ def _block(rows: RowBlock, state: FoundingRequest, before: Partial) -> Partial:
         if stop > start:
             first = int(rows.numbers(np.array([start]))[0])
             segment = slice(start, int(stop))
-            farthest = max(farthest, group.work(rows.x[segment], weight[segment], first))
+            farthest = max(farthest, group.assign_rows(rows.x[segment], weight[segment], first))
         start = int(stop)
     return group.partial(farthest)
 
@@ -225,7 +228,7 @@ def _finalize(partial: Partial, state: FoundingRequest) -> Founding:
     k = len(state.means)
     records = partial["founders"]
     founders = Founders(records["row"], records["x"])
-    # The sums of a single group were never merged, so they are not rounded yet.
+    # Round the sums of a single group, which were not merged.
     hi, lo = add_pairs(tuple(partial["stats"]), (np.zeros(()), np.zeros(())))
     stats = hi
     if np.array_equal(founders.rows, state.guess.rows):
@@ -234,7 +237,7 @@ def _finalize(partial: Partial, state: FoundingRequest) -> Founding:
     return Founding(founders, stats, max(0.0, float(partial["farthest"])))
 
 
-#: Find the nearest clusters of all rows, and the rows that found clusters, for a given guess.
+#: Find the nearest clusters of all rows and the founders, for a guess of the founders.
 FOUNDING = Reduction("dp-means", _fields, _block, _finalize, sequential=True)
 
 
@@ -242,8 +245,8 @@ FOUNDING = Reduction("dp-means", _fields, _block, _finalize, sequential=True)
 class _State:
     """State between iterations.
 
-    `inertia` and `farthest` (see :class:`Founding`) belong to the last assignment. `settled`: True
-    if that assignment changed nothing. `repaired`: True if a collapsed fit was repaired.
+    `inertia` and `farthest` (see :class:`Founding`) belong to the last assignment.  `settled` is
+    True if this assignment changed nothing.  `repaired` is True if a collapsed fit was repaired.
     """
 
     centers: Annotated[Floats, "f m p"]
@@ -256,7 +259,7 @@ class _State:
 
 @dataclass(frozen=True)
 class _Problem(DataAlone):
-    """DP-means from one cluster, the mean of all rows; without delta, from `n_clusters_hint`."""
+    """DP-means that begins at the mean of all rows, or without delta at centers of k-means."""
 
     kind: ClassVar[type[_State]] = _State
 
@@ -282,14 +285,14 @@ class _Problem(DataAlone):
             return _State(mean[None], self.delta, np.inf, np.inf, False, False)
         delta = farthest_first_delta(self.rows, mean, self.n_clusters_hint)
         if self.n_clusters_hint == 1:
-            # Rounding of the mean must not place the farthest row beyond delta.
+            # The rounding error of the mean must not make the farthest row a founder.
             return _State(mean[None], delta * (1 + _ROUNDING), np.inf, np.inf, False, False)
-        most = self.n_clusters_hint if self.max_clusters is None else self.max_clusters
-        centers = self._sampled_centers(min(most, self.n_clusters_hint))
+        limit = self.n_clusters_hint if self.max_clusters is None else self.max_clusters
+        centers = self._sampled_centers(min(limit, self.n_clusters_hint))
         return _State(centers, delta, np.inf, np.inf, False, False)
 
     def _sampled_centers(self, k: int) -> Floats:
-        """Return the distinct centers, at most `k`, of the initialization of k-means."""
+        """Return at most `k` distinct centers of the initialization of k-means."""
         k = min(k, self.rows.n_rows)
         centers = initial_centers(Initialization(self.data, k))[0]
         _, first = np.unique(centers, axis=0, return_index=True)
@@ -304,11 +307,11 @@ class _Problem(DataAlone):
         filled = counts > 0
         centers = sums[filled] / counts[filled, None]
         shift = float(((centers - before[filled]) ** 2).sum())
-        same = not len(founders) and bool(filled.all())
+        no_change = not len(founders) and bool(filled.all())
         new_state = _State(
-            centers, state.delta, inertia, farthest, same and shift == 0.0, state.repaired
+            centers, state.delta, inertia, farthest, no_change and shift == 0.0, state.repaired
         )
-        finished = same and shift <= self.tolerance
+        finished = no_change and shift <= self.tolerance
         if finished and self.delta is not None and not new_state.repaired:
             useless = useless_clusters(centers, counts[filled], inertia)
             restarted = self._repaired(new_state, useless) if useless.any() else None
@@ -326,10 +329,10 @@ class _Problem(DataAlone):
         )
 
     def _repaired(self, state: _State, useless: Bools) -> _State | None:
-        """Return the centers of the initialization of k-means if their inertia is smaller."""
+        """Return a state with centers of the initialization of k-means if they are better."""
         centers = self._sampled_centers(len(state.centers))
-        last = CenterSets(centers[None], shift=self.survey.mean)
-        stats: ClusterStatistics = self.rows.reduce(ASSIGN, last)
+        center_sets = CenterSets(centers[None], shift=self.survey.mean)
+        stats: ClusterStatistics = self.rows.reduce(ASSIGN, center_sets)
         inertia = float(stats.inertia.sum())
         if not inertia < state.inertia:
             return None
@@ -344,20 +347,20 @@ class _Problem(DataAlone):
         """Find the founders and the sums of all clusters.
 
         A pass returns the founders that follow from a guess.  They are correct up to and including
-        the first founder that differs from the guess.  So each pass confirms the founders of at
-        least one more group of blocks.  A guess that the pass reproduces is correct.
+        the first founder that differs from the guess.  So each pass makes the founders of at least
+        one more group correct.  If the pass returns the guess, all founders are correct.
         """
-        guess = Founders.none(state.centers.shape[1])
+        guess = Founders.without_rows(state.centers.shape[1])
         while True:
             request = FoundingRequest(
                 state.centers, guess, state.delta, self.max_clusters, self.survey.mean
             )
             result: Founding = self.rows.reduce(FOUNDING, request)
             new_guess = result.founders
-            wrong = np.setxor1d(new_guess.rows, guess.rows)
-            if not len(wrong):
+            differing = np.setxor1d(new_guess.rows, guess.rows)
+            if not len(differing):
                 return result
-            settled = int(np.searchsorted(new_guess.rows, wrong[0], side="right"))
+            settled = int(np.searchsorted(new_guess.rows, differing[0], side="right"))
             guess = new_guess.thinned(settled, state.delta)
             if self.max_clusters is not None:
                 guess = guess[: max(0, self.max_clusters - len(state.centers))]
@@ -366,21 +369,22 @@ class _Problem(DataAlone):
 class DPMeans(BaseClusterer):
     """DP-means: k-means that finds the number of clusters from a distance.
 
-    Use it when you know how far a row may be from its center, but not the number of clusters.  A
-    row whose squared distance to all centers exceeds ``delta`` becomes a new cluster.  If you know
-    the number of clusters, use :class:`KMeans`; if clusters have any shape, :class:`HDBSCAN`.
+    Use it when you know how far a row may be from its center, but not the number of clusters.  If
+    you know the number, use :class:`KMeans`.  If clusters have any shape, use :class:`HDBSCAN`.
+
+    A row whose squared distance to all centers exceeds ``delta`` becomes a new cluster.
 
     The fit minimizes ``inertia + delta K`` over the number of clusters K and their means [1]_.
 
     Parameters
     ----------
     delta : float or None, default=None
-        Price of a cluster (lambda of [1]_): the squared distance at which a row founds a cluster.
-        If None, :func:`daskclust.selection.suggest_delta` chooses it for about ``n_clusters_hint``
-        clusters, and the fit starts from that many initial centers of :class:`KMeans` instead of
-        the mean of all rows.
+        Cost of a cluster (lambda of [1]_), and squared distance above which a row becomes a new
+        cluster.  If None, :func:`daskclust.selection.suggest_delta` chooses it for about
+        ``n_clusters_hint`` clusters, and initial centers of :class:`KMeans` replace the initial
+        mean of all rows.
     n_clusters_hint : int, default=8
-        Approximate number of clusters; used only if ``delta`` is None.
+        Approximate number of clusters.  Used only for ``delta=None``.
     max_clusters : int or None, default=None
         Maximum number of clusters.  At this number, far rows join the nearest cluster.
     max_iter : int, default=300
@@ -389,19 +393,19 @@ class DPMeans(BaseClusterer):
         The fit has converged when the set of clusters is unchanged and the squared shift of all
         centers is at most ``tol`` times the mean variance of the features.
     random_state : int, RandomState, Generator or None, default=None
-        Seed for the initial centers of k-means.  A fit with a given ``delta`` uses no random
-        numbers unless it collapses (see Notes).
+        Seed for the initial centers of k-means.  A fit with ``delta`` uses them only if it
+        collapses (see Notes).
     checkpoint : path-like, default=None
         As in :class:`KMeans`.
 
     Attributes
     ----------
     cluster_centers_ : ndarray of shape (K, p), float64
-        Means of the clusters, in the order in which they were founded.
+        Means of the clusters, oldest first.
     n_clusters_ : int
         Number of clusters K.
     delta_ : float
-        Price of a cluster, given or chosen.
+        Cost of a cluster: ``delta``, or the chosen value.
     labels_ : ndarray or dask.array.Array of shape (n,), int32
         As in :class:`KMeans`.
     inertia_ : float
@@ -413,7 +417,8 @@ class DPMeans(BaseClusterer):
     feature_names_in_ : ndarray of shape (p,)
         Names of the columns, if X has names.
     history_ : list of dict
-        As in :class:`KMeans`, with ``n_clusters``, ``founded`` and ``dropped`` (empty clusters).
+        As in :class:`KMeans`, with the numbers of clusters (``n_clusters``), of new clusters
+        (``founded``) and of removed empty clusters (``dropped``).
 
     Raises
     ------
@@ -423,13 +428,13 @@ class DPMeans(BaseClusterer):
     See Also
     --------
     KMeans : K-means with a given number of clusters.
-    HDBSCAN : Density-based clusters without a given number.
+    HDBSCAN : Density-based clusters, without a number of clusters.
     daskclust.selection.suggest_delta : Suggest ``delta`` for a number of clusters.
 
     Notes
     -----
-    Each iteration gives the result of the serial algorithm in row order, for any chunks.  The user
-    guide ("k-means") describes collapsed fits, warnings, passes and memory.
+    For any chunks, each iteration equals the serial algorithm in row order.  The user guide
+    ("k-means") describes collapsed fits, warnings, passes and memory.
 
     References
     ----------
@@ -507,8 +512,8 @@ class DPMeans(BaseClusterer):
     ) -> None:
         inertia = state.inertia
         if not state.settled:
-            last = CenterSets(state.centers[None], shift=data.survey.mean)
-            inertia = float(data.rows.reduce(ASSIGN, last).inertia.sum())
+            center_sets = CenterSets(state.centers[None], shift=data.survey.mean)
+            inertia = float(data.rows.reduce(ASSIGN, center_sets).inertia.sum())
         self._metric = EUCLIDEAN
         self._centers = self.cluster_centers_ = state.centers
         self.n_clusters_ = len(state.centers)

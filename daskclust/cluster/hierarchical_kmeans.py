@@ -81,7 +81,7 @@ from daskclust.core.storage.shuffle_files import Spill
 from daskclust.core.warn import warn
 
 MetricName = Literal["euclidean", "cosine"]
-#: Minimum width of a leaf, in steps of float32.
+#: Minimum width of a leaf, as a multiple of the rounding error of float32.
 _MIN_WIDTH = 8
 #: Maximum number of empty leaves that a warning lists.
 _MAX_LISTED = 100
@@ -95,20 +95,20 @@ class HierarchicalKMeans(BaseClusterer):
     accurate.
 
     The clusters of the first level are the *parents*.  The rows of each parent are clustered
-    separately.  The resulting clusters are the *leaves*, or the parents of a further level.
-    Refinements update the leaves.
+    separately, into *leaves* or into the parents of a further level.  Refinements then move each
+    leaf to the mean of its nearest rows.
 
     Parameters
     ----------
     n_clusters : int or tuple of int, default=8
         Number of clusters:
 
-        - an integer k: k leaves, in two levels from 1000 on, else those of ``KMeans(k)``.
-        - a tuple ``(m, c, ...)``: m parents with c children each on average, and so on.
+        - an integer k: k leaves.  There are two levels for k of at least 1000, else one level.
+        - a tuple ``(m, c, ...)``: m parents, with c children per parent on average, and so on.
     n_probe : int or "all", default=4
         Number of nearest parents of each level whose children are compared with a row.
     refine : int, default=1
-        Refinement passes.
+        Number of refinements.
     metric : {"euclidean", "cosine"}, default="euclidean"
         As in :class:`KMeans`.
     max_iter : int, default=25
@@ -118,8 +118,9 @@ class HierarchicalKMeans(BaseClusterer):
     max_cluster_size : int, default=None
         Maximum total weight of the rows of a leaf.  Larger leaves are divided at the end.
     spill : path-like or str, default=None
-        Folder or URL for temporary files, reachable by all workers under the same name.  Default:
-        the folder of the checkpoint, else Dask's ``temporary-directory``, else the system's folder.
+        Folder or URL for temporary files.  All workers must have access to it under the same name.
+        Default: the folder of the checkpoint, else Dask's ``temporary-directory``, else the folder
+        of the system.
     random_state : int, RandomState, Generator or None, default=None
         An int gives the same result for any chunks, scheduler and number of workers.
     checkpoint : path-like, default=None
@@ -132,7 +133,7 @@ class HierarchicalKMeans(BaseClusterer):
     parents_ : ndarray of shape (k,), int64
         Parent of each leaf, in the level above.
     level_centers_ : list of ndarray
-        Centers of each level, the first level first: float64, the others float32.
+        Centers of each level: float64 for the first level, float32 for the other levels.
     labels_ : ndarray or dask.array.Array of shape (n,), int32
         Leaf of each row, see :meth:`predict`.
     counts_ : ndarray of shape (k,), float64
@@ -154,7 +155,7 @@ class HierarchicalKMeans(BaseClusterer):
     ValueError, CheckpointError
         As in :class:`KMeans`, and for float64 values that float32 leaves cannot represent.
     OSError
-        If the folder for temporary files is full, or if some workers cannot reach it.
+        If the folder for temporary files is full, or if some workers have no access to it.
 
     See Also
     --------
@@ -225,8 +226,9 @@ class HierarchicalKMeans(BaseClusterer):
         self.random_state = random_state
         self.checkpoint = checkpoint
 
-    # Set by fit: `_above`, centers of all levels but the leaves in the metric's space, ordered by
-    # level; `_n_top`, how many of them are of the first level; `_sizes`, children of each center.
+    # Set by fit.  `_above`: centers of all levels except the leaves, transformed by the metric and
+    # ordered by level.  `_n_top`: number of centers of the first level.  `_sizes`: number of
+    # children of each center.
     _above: Floats
     _n_top: int
     _sizes: Ints
@@ -248,7 +250,7 @@ class HierarchicalKMeans(BaseClusterer):
 
     @property
     def _has_one_level(self) -> bool:
-        """True if only the first level is fitted, so that no temporary files are needed."""
+        """True if only the first level is fitted, without temporary files."""
         return self._totals[0] == self._totals[-1] and self.max_cluster_size is None
 
     @property
@@ -284,14 +286,14 @@ class HierarchicalKMeans(BaseClusterer):
     def partial_fit(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Self:
         """Update the leaves with one batch of rows, for example of a stream.
 
-        Each leaf becomes the mean of all rows that were assigned to it in any batch (``counts_``
+        Each leaf moves to the mean of all rows that were assigned to it in any batch (``counts_``
         is their weight).  Parents do not move.  A call is one batch for any chunks.
 
-        With ``max_cluster_size``, k-means divides a leaf above the limit by its rows in the batch.
-        The previous rows of the leaf are not stored.  The division assumes that they are
-        distributed around their mean like the rows of the batch.  Each part gets the mean of the
-        leaf plus the deviation of its rows from the mean of the batch, and a share of the weight.
-        A leaf remains above the limit if the batch has fewer than two distinct rows in it.
+        With ``max_cluster_size``, leaves above the limit are divided by k-means of their rows in
+        the batch.  Earlier rows are not stored, and are assumed to be distributed around their mean
+        like the rows of the batch.  The center of a part is the mean of the leaf, plus the
+        deviation of the rows of the part from the mean of the batch.  The weight is divided in
+        proportion.  A leaf with fewer than two distinct rows in the batch is not divided.
 
         Parameters
         ----------
@@ -319,13 +321,13 @@ class HierarchicalKMeans(BaseClusterer):
 
         Notes
         -----
-        One pass per batch, and another pass if leaves are divided, which writes their rows to
-        temporary files.  Division changes the numbers of later leaves and removes the names of
-        the clusters.  A call that fails changes nothing.  ``checkpoint`` is for ``fit`` only; use
-        :meth:`save` to store the state between batches.
+        *Passes*: 1 per batch, and 1 if leaves are divided, which writes their rows to temporary
+        files.  Division changes the numbers of later leaves, and removes the names of clusters.  A
+        call that fails changes nothing.  ``checkpoint`` is for ``fit`` only; use :meth:`save` to
+        store the state between batches.
 
-        Leaves are stored in float32, so a batch that would move a leaf by less than the rounding
-        of float32 does not move it.
+        Leaves are float32.  A batch does not move a leaf by less than the rounding error of
+        float32.
 
         Examples
         --------
@@ -347,7 +349,7 @@ class HierarchicalKMeans(BaseClusterer):
                 f"has {len(self.cluster_centers_)}, because the rows of its fit have few distinct "
                 "values. Fit the model again, with more rows or fewer clusters."
             )
-        began = time.perf_counter()
+        start_time = time.perf_counter()
         X, sample_weight, passes = check_batch(self, X, sample_weight)
         rows = open_rows(X, check_weight(sample_weight, X))
         query = self._query(rows)
@@ -355,20 +357,20 @@ class HierarchicalKMeans(BaseClusterer):
         if not np.isfinite(stats.inertia):
             # This raises an error that names the invalid row.
             self._assigned(X, sample_weight)
-        tree, counts, seen = query.tree, self.counts_.copy(), stats.leaves
-        before = tree.leaves[seen].astype(np.float64)
-        sums = before * counts[seen, None] + stats.sums
-        counts[seen] += stats.counts
-        means = sums / counts[seen, None]
+        tree, counts, updated = query.tree, self.counts_.copy(), stats.leaves
+        old_centers = tree.leaves[updated].astype(np.float64)
+        sums = old_centers * counts[updated, None] + stats.sums
+        counts[updated] += stats.counts
+        means = sums / counts[updated, None]
         if np.abs(means).max(initial=0.0) > np.finfo(np.float32).max:
             raise ValueError(
                 "X must have values that float32 can represent, because this is the type of the "
                 f"leaves, got a mean of {np.abs(means).max():.3g}. Rescale X."
             )
         leaves = tree.leaves.copy()
-        leaves[seen] = means
+        leaves[updated] = means
         draft = copy(self)
-        large = seen[counts[seen] > (self.max_cluster_size or np.inf)]
+        large = updated[counts[updated] > (self.max_cluster_size or np.inf)]
         if self._is_flat:
             draft._above = leaves
         if len(large):
@@ -381,7 +383,7 @@ class HierarchicalKMeans(BaseClusterer):
         draft.cluster_centers_, draft.counts_ = leaves.astype(np.float32), counts
         function = draft._leaf_function(working_dtype(X.dtype))
         draft.labels_ = map_rows(X, function, dtype=np.int32, name="predict")
-        record = batch_record(self, stats.inertia, means - before, began, passes + 1)
+        record = batch_record(self, stats.inertia, means - old_centers, start_time, passes + 1)
         draft.inertia_, draft.n_iter_ = stats.inertia, record["iteration"]
         draft.history_ = [*self.history_, record]
         forget_range(draft)  # the range of the previous data
@@ -393,8 +395,8 @@ class HierarchicalKMeans(BaseClusterer):
     ) -> tuple[AnyArray, Floats, Ints]:
         """Divide large leaves by their rows; return all leaves, weights and numbers of children."""
         assert self.max_cluster_size is not None
-        root = draw_seeds(self.random_state, 1)[0]
-        seeds = np.random.SeedSequence([root, len(self.history_)]).generate_state(len(large))
+        seed_of_fit = draw_seeds(self.random_state, 1)[0]
+        seeds = np.random.SeedSequence([seed_of_fit, len(self.history_)]).generate_state(len(large))
         tasks = [
             LargeLeaf(position, leaves[leaf].astype(np.float64), float(counts[leaf]), int(seed))
             for position, (leaf, seed) in enumerate(zip(large.tolist(), seeds, strict=True))
@@ -432,7 +434,7 @@ class HierarchicalKMeans(BaseClusterer):
     def _problem(self, data: OpenData, read: Spill) -> LloydProblem | HierarchyProblem:
         totals = self._totals
         if data.rows.dtype == np.float64:
-            _check_steps(data.survey, totals[-1])
+            _check_precision(data.survey, totals[-1])
         top = self._kmeans(totals[0], None)._problem(data, None)
         if self._has_one_level:
             return top
@@ -497,7 +499,7 @@ class HierarchicalKMeans(BaseClusterer):
 
     @property
     def _centers(self) -> AnyArray:  # type: ignore[override]
-        """Leaves, in the metric's space."""
+        """Leaves, transformed by the metric."""
         return self._above if self._is_flat else self.cluster_centers_
 
     def _tree(self) -> CenterTree:
@@ -583,8 +585,10 @@ class HierarchicalKMeans(BaseClusterer):
         # A fit of one level has an equal second level.
         totals = totals if totals[0] < totals[-1] or bound is not None else totals[:2]
         # Rows of weight 0 may reduce the number of centers; max_cluster_size may increase it.
-        most = (*totals[:-1], max(totals[-1], k if bound is not None else 0))
-        if [levels[0], len(levels)] != [totals[0], len(totals)] or (np.array(levels) > most).any():
+        max_centers = (*totals[:-1], max(totals[-1], k if bound is not None else 0))
+        if [levels[0], len(levels)] != [totals[0], len(totals)] or (
+            np.array(levels) > max_centers
+        ).any():
             raise ValueError(
                 f"The levels must have {', '.join(map(str, totals))} centers, as in n_clusters="
                 f"{self.n_clusters!r} with max_cluster_size={bound!r}, got "
@@ -622,13 +626,13 @@ class LeafFunction:
         z = self.metric(x)
         labels, squared = nearest_leaf(z, self.tree, self.n_probe)
         if not np.isfinite(squared).all():
-            # Distances are not finite if a value is not, so values are checked only in this case.
+            # A value that is not finite makes the distance not finite.
             check_block(x, start, missing=False, names=self.names)
             check_squares(squared, start)
         return self.metric.break_ties(z, labels)
 
 
-def _check_steps(survey: Survey, k: int) -> None:
+def _check_precision(survey: Survey, k: int) -> None:
     """Raise ValueError if float32 is too coarse for k leaves of these float64 rows."""
     size = np.maximum(np.abs(survey.low), np.abs(survey.high))
     column, spread = int(np.argmax(size)), float(np.sqrt(survey.variance.max()))
@@ -637,7 +641,7 @@ def _check_steps(survey: Survey, k: int) -> None:
     kind = np.finfo(np.float32)
     if 0 < width < max(_MIN_WIDTH * kind.eps * size[column], kind.tiny) or size[column] > kind.max:
         raise ValueError(
-            f"X must not be finer than float32, the type of the leaves: values of column {column} "
-            f"are up to {size[column]:.3g}, and the largest standard deviation of a column is "
-            f"{spread:.3g}, got {k} clusters. Subtract the mean of each column, or rescale X."
+            f"X must not be finer than float32, the type of the leaves, got values up to "
+            f"{size[column]:.3g} in column {column}, standard deviations of columns up to "
+            f"{spread:.3g}, and {k} clusters. Subtract the mean of each column, or rescale X."
         )

@@ -53,7 +53,7 @@ from daskclust.core.reduction import SURVEY, SurveyRequest
 
 
 def can_follow(model: Any) -> bool:
-    """Return True if `partial_fit` is available; raise AttributeError if parameters exclude it."""
+    """Return True if the parameters support `partial_fit`, else raise AttributeError."""
     if model.metric != "euclidean":
         raise AttributeError(
             'partial_fit requires metric="euclidean", because its centers are means of unscaled '
@@ -68,17 +68,19 @@ def can_follow(model: Any) -> bool:
 
 
 def fit_first_batch(model: Any, X: Any, sample_weight: Any, **params: Any) -> None:
-    """Fit a model to its first batch; `params` replace its parameters during this fit only."""
+    """Fit a model to its first batch, with other parameters `params` during this fit only."""
     initial = copy(model)
     vars(initial).update(params)
     initial.fit(X, sample_weight=sample_weight)
-    own = model.get_params(deep=False)
-    vars(model).update({name: value for name, value in vars(initial).items() if name not in own})
+    params_of_model = model.get_params(deep=False)
+    vars(model).update(
+        {name: value for name, value in vars(initial).items() if name not in params_of_model}
+    )
 
 
 def check_batch(model: Any, X: Any, sample_weight: Any) -> tuple[Any, Any, int]:
     """Check a later batch; return its rows, its weights and the number of passes."""
-    # can_follow checks the parameters, which may have changed after the fit.
+    # Parameters may have changed after the fit, so check the fitted attributes.
     if not model._metric.is_identity or hasattr(model, "observed_coordinates_"):
         raise ValueError(
             'partial_fit requires a model that was fitted with metric="euclidean" and '
@@ -87,14 +89,13 @@ def check_batch(model: Any, X: Any, sample_weight: Any) -> tuple[Any, Any, int]:
     sample_weight = weights_for(X, sample_weight)
     X = check_rows(model, X, reset=False)
     if sample_weight is not None:
-        # Check weights before using them.
         request = SurveyRequest(X.shape[1])
         check_survey(open_rows(X, check_weight(sample_weight, X)).reduce(SURVEY, request))
     return X, sample_weight, int(sample_weight is not None)
 
 
 def batch_record(
-    model: Any, inertia: float, shifts: Floats, began: float, passes: int
+    model: Any, inertia: float, shifts: Floats, start_time: float, passes: int
 ) -> dict[str, Any]:
     """Return the record of a batch for ``history_``."""
     return {
@@ -102,7 +103,7 @@ def batch_record(
         "objective": inertia,
         "center_shift": float(np.sqrt((shifts**2).sum())),
         "moved": None,
-        "seconds": time.perf_counter() - began,
+        "seconds": time.perf_counter() - start_time,
         "passes": model.history_[-1]["passes"] + passes,
     }
 
@@ -127,32 +128,41 @@ class KMeans(LloydClusterer):
 array of shape (k, p), fitted model or callable, default="k-means||"
         Initialization of the centers:
 
-        - ``"k-means||"``: k-means on a sample of the rows, which grows [2]_ [7]_.
+        - ``"k-means||"``: k-means on a growing sample of the rows [2]_ [7]_.
         - ``"k-means++"``: rows drawn with probability proportional to ``w D^2`` [1]_.
         - ``"random"``: rows drawn at random.
-        - ``"maximin"`` [3]_, ``"dkm++"`` [4]_, ``"robin"`` [5]_: distant rows, deterministic.
+        - ``"maximin"`` [3]_, ``"dkm++"`` [4]_, ``"robin"`` [5]_: rows that are far apart, without
+          random numbers.
         - an array, a fitted model, or a callable ``init(X, n_clusters, random_state)``.
     n_init : int or "auto", default="auto"
         Number of restarts.  ``"auto"`` is 10 for ``init="random"`` and callables, else 1.
     max_iter : int, default=300
         Maximum number of iterations.
     tol : float, default=1e-4
-        Squared shift of the centers, relative to the mean variance, of a converged restart.
+        Convergence tolerance: maximum squared shift of the centers in an iteration, relative to the
+        mean variance of the features.
     oversampling_factor : float, default=2.0
         Candidates per round of ``"k-means||"``, as a multiple of ``n_clusters``.
     init_rounds : int, default=5
         Minimum number of rounds of ``"k-means||"``.
     algorithm : {"auto", "lloyd", "nested"}, default="auto"
-        Iterations:
+        Iterations of the fit:
 
         - ``"lloyd"``: plain iterations on all rows.
         - ``"nested"``: iterations on a growing sample, then on all rows with momentum.
         - ``"auto"``: ``"nested"`` for ``init="k-means||"`` and many rows, else ``"lloyd"``.
     metric : {"euclidean", "cosine", "mahalanobis"}, default="euclidean"
-        ``"cosine"`` clusters directions: rows and centers have unit length, and rows of zeros are
-        ignored.  ``"mahalanobis"`` whitens by the pooled covariance of the data.
+        Distance of rows and centers:
+
+        - ``"euclidean"``: Euclidean distance.
+        - ``"cosine"``: Euclidean distance of rows and centers scaled to length 1.  Rows of zeros
+          are ignored.
+        - ``"mahalanobis"``: Euclidean distance of rows whitened by the covariance of the data.
     missing : {"error", "partial"}, default="error"
-        Treatment of NaN in X: an error, or missing values, which are not imputed [6]_.
+        Treatment of NaN in X:
+
+        - ``"error"``: NaN raises an error.
+        - ``"partial"``: NaN is a missing value, and is not imputed [6]_.
     random_state : int, RandomState, Generator or None, default=None
         An int gives the same result for any chunks, scheduler and number of workers.
     checkpoint : path-like, default=None
@@ -162,13 +172,13 @@ array of shape (k, p), fitted model or callable, default="k-means||"
     Attributes
     ----------
     cluster_centers_ : ndarray of shape (k, p), float64
-        Centers, in the space of the data.
+        Centers, in the units of the data.
     observed_coordinates_ : ndarray of shape (k, p), bool
-        True if a row of the cluster has a value of the feature; with ``missing="partial"`` only.
+        True if a row of the cluster has a value of the feature.  Only with ``missing="partial"``.
     labels_ : ndarray or dask.array.Array of shape (n,), int32
         Nearest center of each row.  Lazy, with the chunks of X, for Dask input.
     inertia_ : float
-        Weighted sum of squared distances to the centers, in the metric.
+        Weighted sum of squared distances of the rows to their centers, in the metric.
     n_iter_ : int
         Iterations of the selected restart over all rows.
     counts_ : ndarray of shape (k,), float64
@@ -182,7 +192,8 @@ array of shape (k, p), fitted model or callable, default="k-means||"
     Raises
     ------
     ValueError, CheckpointError
-        For invalid data or parameters, and for a damaged checkpoint or one of another fit.
+        For invalid data or parameters, and for a damaged checkpoint or the checkpoint of another
+        fit.
 
     See Also
     --------
@@ -273,7 +284,7 @@ array of shape (k, p), fitted model or callable, default="k-means||"
         n_picks = n_survey_picks(init, self.n_clusters, data.X.shape[0])
         return FirstPass(
             draw_seeds(self.random_state, n_restarts),
-            # At least one row, with which k-means|| begins if the fit collapses.
+            # The fallback of a collapsed fit, k-means||, begins at one drawn row.
             max(1, n_picks) if isinstance(init, str) else n_picks,
             transform=_ANGULAR.get(self.metric),
         )
@@ -295,17 +306,17 @@ array of shape (k, p), fitted model or callable, default="k-means||"
             tolerance=tolerance,
             on_sample=self.algorithm == "nested",
         )
-        named = isinstance(self.init, str)
-        grown = named and self.init == "k-means||"
-        large = grown and not is_complete(data.rows, self.n_clusters)
-        nested = self.algorithm == "nested" or (self.algorithm == "auto" and large)
+        is_named = isinstance(self.init, str)
+        is_parallel = is_named and self.init == "k-means||"
+        is_sampled = is_parallel and not is_complete(data.rows, self.n_clusters)
+        is_nested = self.algorithm == "nested" or (self.algorithm == "auto" and is_sampled)
         return LloydProblem(
             data.rows,
             initialization,
             int(self.max_iter),
             tolerance,
-            momentum=MOMENTUM if nested else 0.0,
-            fallback=initialization.fallback() if named and not grown else None,
+            momentum=MOMENTUM if is_nested else 0.0,
+            fallback=initialization.fallback() if is_named and not is_parallel else None,
         )
 
     @available_if(can_follow)
@@ -372,21 +383,21 @@ array of shape (k, p), fitted model or callable, default="k-means||"
                 f"n_clusters must be {len(self.counts_)}, the number of centers of the model, got "
                 f"{self.n_clusters}. Set n_clusters={len(self.counts_)}, or fit the model again."
             )
-        began = time.perf_counter()
+        start_time = time.perf_counter()
         X, sample_weight, passes = check_batch(self, X, sample_weight)
         stats = self._assigned(X, sample_weight)
         # New centers are ``(counts c + sums) / (counts + weights)``; other centers do not change.
-        batch = stats.counts[0]
-        counts = self.counts_ + batch
+        batch_counts = stats.counts[0]
+        counts = self.counts_ + batch_counts
         sums = self._centers * self.counts_[:, None] + stats.sums[0]
         centers = np.divide(
-            sums, counts[:, None], out=self._centers.copy(), where=batch[:, None] > 0
+            sums, counts[:, None], out=self._centers.copy(), where=batch_counts[:, None] > 0
         )
         dtype = working_dtype(X.dtype)
         function = self._row_function(dtype).with_centers(centers, None)
         labels = map_rows(X, function, dtype=np.int32, name="predict")
         inertia = float(stats.inertia.sum())
-        record = batch_record(self, inertia, centers - self._centers, began, passes + 1)
+        record = batch_record(self, inertia, centers - self._centers, start_time, passes + 1)
         forget_range(self)  # the range of the previous data
         self._centers, self.counts_, self.labels_ = centers, counts, labels
         self.cluster_centers_, self.inertia_ = centers.copy(), inertia
@@ -396,13 +407,15 @@ array of shape (k, p), fitted model or callable, default="k-means||"
 
 
 def _whitened(data: OpenData) -> tuple[OpenData, Whitened]:
-    """Return the data in the space in which their covariance is 1, and the metric."""
+    """Return the whitened data, and the metric that whitens rows."""
     survey = data.survey
     covariance = data.rows.reduce(COVARIANCE, MeanState(survey.mean))
     metric = Whitened.from_covariance(survey.mean, covariance)
     picks, (p, q) = survey.picks, metric.forward.shape
-    white: Any = np.zeros(picks.shape, dtype=[("key", float), ("row", int), ("x", float, (q,))])
-    white["key"], white["row"] = picks["key"], picks["row"]
-    white["x"] = metric(picks["x"].reshape(-1, p)).reshape(white["x"].shape)
-    rows, survey = data.rows.transformed(metric), replace(survey, picks=white)
+    white_picks: Any = np.zeros(
+        picks.shape, dtype=[("key", float), ("row", int), ("x", float, (q,))]
+    )
+    white_picks["key"], white_picks["row"] = picks["key"], picks["row"]
+    white_picks["x"] = metric(picks["x"].reshape(-1, p)).reshape(white_picks["x"].shape)
+    rows, survey = data.rows.transformed(metric), replace(survey, picks=white_picks)
     return replace(data, rows=rows, survey=survey), metric

@@ -33,9 +33,10 @@ _BATCH, _STEPS = 64, 16
 class HierarchyState(LloydState):
     """State of a fit with two or more levels; the first level is a :class:`LloydState`.
 
-    `phase` (1,): 0 while the first level moves, then the number of completed later steps. `sizes`:
-    number of children of each center so far. `nodes` (t, p): centers below the first level so far.
-    Both are ordered by level. `leaf_counts` (k,), `leaf_inertia`: of the last count.
+    - `phase` (1,): 0 while the first level moves, then the number of completed later steps.
+    - `sizes`: number of children of each completed center, ordered by level.
+    - `nodes` (t, p): completed centers below the first level, ordered by level.
+    - `leaf_counts` (k,), `leaf_inertia`: weights and inertia of the leaves at the last count.
     """
 
     phase: Annotated[Ints, "i one"]
@@ -47,11 +48,11 @@ class HierarchyState(LloydState):
     @property
     def top(self) -> LloydState:
         """State of the first level."""
-        return LloydState(**{each.name: getattr(self, each.name) for each in fields(LloydState)})
+        return LloydState(**{item.name: getattr(self, item.name) for item in fields(LloydState)})
 
     @property
     def tree(self) -> CenterTree:
-        """All levels so far; the last level may be incomplete."""
+        """Completed levels, and the last level, which may be incomplete."""
         return CenterTree.of(self.centers[0], self.sizes, self.nodes)
 
     def with_leaves(self, leaves: AnyArray, sizes: Ints) -> HierarchyState:
@@ -74,9 +75,9 @@ class ParentTask(NamedTuple):
 class HierarchyProblem(DataAlone):
     """Fit of k-means in levels.
 
-    `X`: data, which determine where tasks run. `top`: problem of the first level; its rows are in
-    the metric's space. `totals`: number of centers of each level. `most`: maximum number of rows of
-    a leaf.
+    Tasks run on the workers that hold `X`.  `top` is the problem of the first level, and its rows
+    are transformed by the metric.  `totals` are the numbers of centers of the levels, and
+    `max_size` is the maximum number of rows of a leaf.
     """
 
     kind: ClassVar[type[HierarchyState]] = HierarchyState
@@ -86,7 +87,7 @@ class HierarchyProblem(DataAlone):
     totals: tuple[int, ...]
     n_probe: int | None
     refine: int
-    most: int | None
+    max_size: int | None
     model: KMeans
     spill: Spill
     seed: int
@@ -94,7 +95,7 @@ class HierarchyProblem(DataAlone):
 
     @property
     def rows(self) -> Rows:
-        """The rows, in the metric's space."""
+        """Rows transformed by the metric."""
         return self.top.rows
 
     @property
@@ -104,7 +105,7 @@ class HierarchyProblem(DataAlone):
 
     @property
     def sizes(self) -> Mapping[str, int]:
-        """Return the sizes for the checkpoint: the phase is one number."""
+        """Sizes of axes for the checkpoint: the phase is one number."""
         return {"one": 1}
 
     def begin(self) -> HierarchyState:
@@ -121,22 +122,22 @@ class HierarchyProblem(DataAlone):
         )
 
     def step(self, state: HierarchyState) -> Step[HierarchyState]:
-        """Move the first level; then cluster some parents, refine the leaves, or count rows."""
+        """Run an iteration of the first level, or cluster parents, refine leaves, or count rows."""
         phase = int(state.phase[0])
         if phase == 0:
             step = self.top.step(state.top)
-            over = step.finished or int(step.state.n_iter[0]) >= self.top.max_iter
-            moved = replace(state, **vars(step.state), phase=np.array([int(over)]))
-            return Step(moved, step.objective, step.center_shift, False)
+            is_over = step.finished or int(step.state.n_iter[0]) >= self.top.max_iter
+            new_state = replace(state, **vars(step.state), phase=np.array([int(is_over)]))
+            return Step(new_state, step.objective, step.center_shift, False)
         tree = state.tree
         is_complete = not tree.starts or len(tree.leaves) == tree.starts[-1][-1]
         if len(tree.levels) < len(self.totals) or not is_complete:
             return self._cluster(state, len(tree.levels) - (not is_complete))
-        done = replace(state, phase=state.phase + 1)
-        return self._refine(done) if phase <= self.refine else self._measure(done)
+        next_state = replace(state, phase=state.phase + 1)
+        return self._refine(next_state) if phase <= self.refine else self._count_rows(next_state)
 
     def _groups(self, state: HierarchyState, depth: int) -> Grouping:
-        """Return the rows grouped by the centers of a level; write them on the first call."""
+        """Return the rows grouped by the centers of a level; the first call writes them."""
         if depth not in self._groupings:
             self._groupings.clear()
             store = self.spill.store(stored_record(self.X, self.rows))
@@ -145,7 +146,7 @@ class HierarchyProblem(DataAlone):
             n_groups = len(tree.levels[depth - 1])
             self._groupings[depth] = group_rows(self.rows, store, groups_of, n_groups)
             if len(tree.levels) > depth:
-                # This pass was counted before the fit was resumed.
+                # A fit that resumes has counted this pass before.
                 self.rows.passes -= 1
         return self._groupings[depth]
 
@@ -212,11 +213,11 @@ class HierarchyProblem(DataAlone):
             finished=False,
         )
 
-    def _measure(self, state: HierarchyState) -> Step[HierarchyState]:
-        """Count the rows of the leaves, and divide leaves that are too large."""
+    def _count_rows(self, state: HierarchyState) -> Step[HierarchyState]:
+        """Count the rows of the leaves, and divide large leaves."""
         for round_ in range(MAX_ROUNDS + 1):
             statistics = self.rows.reduce(LEAF_STATISTICS, LeafQuery(state.tree, self.n_probe))
-            large = statistics.counts > (np.inf if self.most is None else self.most)
+            large = statistics.counts > (np.inf if self.max_size is None else self.max_size)
             if not large.any() or round_ == MAX_ROUNDS:
                 break
             divided = self._divide(state, np.flatnonzero(large), statistics.counts, round_)
@@ -235,19 +236,21 @@ class HierarchyProblem(DataAlone):
         self, state: HierarchyState, large: Ints, counts: Floats, round_: int
     ) -> HierarchyState:
         """Cluster the rows of each large leaf."""
-        assert self.most is not None
+        assert self.max_size is not None
         tree = state.tree
         with Spill(self.spill.base) as spill:
             query = LeafQuery(tree, self.n_probe)
             grouping = group_leaves(self.X, self.rows, query, large, spill)
-            n_children = np.minimum(grouping.counts, np.ceil(counts[large] / self.most).astype(int))
+            n_children = np.minimum(
+                grouping.counts, np.ceil(counts[large] / self.max_size).astype(int)
+            )
             seeds = np.random.SeedSequence([self.seed, round_]).generate_state(len(large))
             tasks = [
                 ParentTask(index, max(1, int(k)), int(seed))
                 for index, (k, seed) in enumerate(zip(n_children, seeds, strict=True))
             ]
             results = self._fit_parents(grouping, tasks)
-        # Leaves whose rows are all equal cannot be divided.
+        # Leaves of equal rows cannot be divided.
         children = [np.unique(centers, axis=0) for centers, _ in results]
         divided = [index for index, centers in enumerate(children) if len(centers) > 1]
         if not divided:

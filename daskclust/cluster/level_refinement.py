@@ -1,4 +1,4 @@
-"""Refinement of a hierarchy: leaves move to the means of the rows nearest to them."""
+"""Refinement of a hierarchy: each leaf moves to the mean of its nearest rows."""
 
 from __future__ import annotations
 
@@ -37,42 +37,42 @@ class Refinement:
     def assign(self, span: int) -> float:
         """Sum the rows of some parents by nearest leaf; return the inertia of these rows."""
         p = self.tree.leaves.shape[1]
-        # Position of each leaf in the sums; -1 for leaves without sums.
+        # Position of each leaf in the sums, or -1.
         position = np.full(len(self.tree.leaves), -1, np.int64)
-        met, sums, weights = np.empty(0, np.int64), np.empty((0, p)), np.empty(0)
+        leaf_numbers, sums, weights = np.empty(0, np.int64), np.empty((0, p)), np.empty(0)
         inertia = 0.0
         for parent in range(*self.bounds[span : span + 2]):
             x, weight = self.grouping.read(parent)
-            for low in range(0, len(x), SEGMENT):
-                tile = slice(low, low + SEGMENT)
+            for start in range(0, len(x), SEGMENT):
+                tile = slice(start, start + SEGMENT)
                 z = self.metric(as_matrix(x[tile], self.dtype))
                 labels, squared = nearest_leaf(z, self.tree, self.n_probe)
                 inertia += float(weight[tile] @ squared)
                 leaves, index = np.unique(labels, return_inverse=True)
-                unseen = leaves[position[leaves] < 0]
-                if len(unseen):
-                    position[unseen] = len(met) + np.arange(len(unseen))
-                    met = np.concatenate([met, unseen])
-                    sums = np.concatenate([sums, np.zeros((len(unseen), p))])
-                    weights = np.concatenate([weights, np.zeros(len(unseen))])
+                new_leaves = leaves[position[leaves] < 0]
+                if len(new_leaves):
+                    position[new_leaves] = len(leaf_numbers) + np.arange(len(new_leaves))
+                    leaf_numbers = np.concatenate([leaf_numbers, new_leaves])
+                    sums = np.concatenate([sums, np.zeros((len(new_leaves), p))])
+                    weights = np.concatenate([weights, np.zeros(len(new_leaves))])
                 tile_sums, tile_weights = label_sums(z, weight[tile], index, len(leaves))
                 sums[position[leaves]] += tile_sums
                 weights[position[leaves]] += tile_weights
-        records = np.empty(len(met), self.sums.dtype)
-        records["leaf"], records["weight"], records["sum"] = met, weights, sums
+        records = np.empty(len(leaf_numbers), self.sums.dtype)
+        records["leaf"], records["weight"], records["sum"] = leaf_numbers, weights, sums
         starts = self.tree.starts[-1][self.bounds]
-        self.sums.write(span, np.searchsorted(starts, met, side="right") - 1, records)
+        self.sums.write(span, np.searchsorted(starts, leaf_numbers, side="right") - 1, records)
         return inertia
 
     def mean(self, span: int) -> NDArray[np.float32]:
-        """Return the children of some parents, each as the mean of all its rows."""
+        """Return the children of some parents: the mean of the rows of each child."""
         first, last = self.tree.starts[-1][self.bounds[span : span + 2]].tolist()
         centers = self.tree.leaves[first:last].astype(np.float64)
         records = self.sums.read(range(len(self.bounds) - 1), span)
         sums, weights = np.zeros_like(centers), np.zeros(len(centers))
-        # Sums are added in the order of the spans, so the order of writing does not matter.
+        # Records are in the order of the spans, so sums do not depend on the order of writing.
         np.add.at(sums, records["leaf"] - first, records["sum"])
         np.add.at(weights, records["leaf"] - first, records["weight"])
-        filled = weights > 0
-        centers[filled] = self.metric.project(sums[filled] / weights[filled, None])
+        has_rows = weights > 0
+        centers[has_rows] = self.metric.project(sums[has_rows] / weights[has_rows, None])
         return centers.astype(np.float32)

@@ -1,4 +1,4 @@
-"""Changes of the leaves of a fitted hierarchy: sums of new rows, and division of large leaves."""
+"""Updates of the leaves of a fitted hierarchy: sums of new rows, division of large leaves."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ def _add_tables(a: Array, b: Array) -> Array:
     out = np.zeros(len(leaves), a.dtype)
     out["leaf"] = leaves
     for table in (a, b):
-        at = np.searchsorted(leaves, table["leaf"])
-        total = add_pairs((out["hi"][at], out["lo"][at]), (table["hi"], table["lo"]))
-        out["hi"][at], out["lo"][at] = total
+        positions = np.searchsorted(leaves, table["leaf"])
+        total = add_pairs((out["hi"][positions], out["lo"][positions]), (table["hi"], table["lo"]))
+        out["hi"][positions], out["lo"][positions] = total
     return out
 
 
@@ -80,12 +80,12 @@ def _block(rows: RowBlock, state: LeafQuery) -> Partial:
     tables = [np.empty(0, _record(x.shape[1]))]
     # Chunks are summed separately, so that sums do not depend on joining chunks.
     for chunk in rows.slices():
-        own = np.arange(chunk.start, chunk.stop)
+        positions = np.arange(chunk.start, chunk.stop)
         if weight is not None:
-            own = own[weight[chunk] > 0]
-        own_weight = np.ones(len(own)) if weight is None else weight[own]
-        tables.append(_table(x[own], own_weight, labels[own], squared[own]))
-    # The caller reports infinite values, not NumPy's warnings.
+            positions = positions[weight[chunk] > 0]
+        chunk_weight = np.ones(len(positions)) if weight is None else weight[positions]
+        tables.append(_table(x[positions], chunk_weight, labels[positions], squared[positions]))
+    # The caller reports infinite values, so suppress NumPy's warnings.
     with np.errstate(invalid="ignore", over="ignore"):
         return {"leaves": reduce(_add_tables, tables)}
 
@@ -96,12 +96,12 @@ def _finalize(result: Partial, state: LeafQuery) -> LeafSums:
     return LeafSums(table["leaf"], totals[:, :p], totals[:, p], float(totals[:, p + 1].sum()))
 
 
-#: Sums of the rows by nearest leaf, of the leaves that have rows.
+#: Sums of rows by nearest leaf, for the leaves that have rows.
 LEAF_SUMS = Reduction("leaf-sums", _fields, _block, _finalize)
 
 
 class LargeLeaf(NamedTuple):
-    """Task that divides a leaf: position among the large leaves, new mean and weight, seed."""
+    """Task that divides a leaf: position among the large leaves, mean, weight and seed."""
 
     position: int
     mean: Floats
@@ -130,7 +130,7 @@ def _large_leaf_of(query: LeafQuery, position: Ints, x: Array) -> Ints:
 
 def divide_leaf(shared: tuple[Grouping, KMeans, int], task: LargeLeaf) -> tuple[Floats, Floats]:
     """Return the centers and weights of the parts of a large leaf."""
-    grouping, model, most = shared
+    grouping, model, max_size = shared
     x, weight = grouping.read(task.position)
     x = as_matrix(x, working_dtype(x.dtype))
     # Weight of the leaf, relative to the weight of its new rows.
@@ -139,10 +139,10 @@ def divide_leaf(shared: tuple[Grouping, KMeans, int], task: LargeLeaf) -> tuple[
     while parts:
         part = parts.pop()
         total = scale * weight[part].sum()
-        n_parts = min(len(part), int(np.ceil(total / most - _ROUNDING)))
+        n_parts = min(len(part), int(np.ceil(total / max_size - _ROUNDING)))
         if n_parts > 1:
-            own = clone(model).set_params(n_clusters=n_parts, random_state=task.seed)
-            state = settled(own, Data(x[part], weight[part]))
+            part_model = clone(model).set_params(n_clusters=n_parts, random_state=task.seed)
+            state = settled(part_model, Data(x[part], weight[part]))
             labels = nearest(x[part], state.centers[best_restart(state.inertia)])[0]
             distinct = np.unique(labels)
             if len(distinct) > 1:
@@ -156,10 +156,10 @@ def divide_leaf(shared: tuple[Grouping, KMeans, int], task: LargeLeaf) -> tuple[
 
 
 class Insertion(NamedTuple):
-    """Numbering of the leaves after a division.
+    """Numbers of the leaves after a division.
 
-    `previous`: previous number of each leaf.  `parts`: numbers of the parts of divided leaves.
-    `sizes`: number of leaves of each parent.
+    `previous` is the previous number of each leaf, `parts` are the numbers of the parts of divided
+    leaves, and `sizes` are the numbers of leaves of the parents.
     """
 
     previous: Ints
@@ -168,12 +168,12 @@ class Insertion(NamedTuple):
 
     @classmethod
     def of(cls, divided: Ints, n_parts: Sequence[int], starts: Ints) -> Insertion:
-        """Replace leaves by parts; `starts` are the first leaves of the parents, and the end."""
-        n = np.ones(int(starts[-1]), np.int64)
-        n[divided] = n_parts
-        previous = np.repeat(np.arange(len(n)), n)
+        """Replace leaves by parts; `starts` are the first leaf of each parent, and the number."""
+        n_leaves = np.ones(int(starts[-1]), np.int64)
+        n_leaves[divided] = n_parts
+        previous = np.repeat(np.arange(len(n_leaves)), n_leaves)
         parts = np.flatnonzero(np.isin(previous, divided))
-        return cls(previous, parts, np.add.reduceat(n, starts[:-1]))
+        return cls(previous, parts, np.add.reduceat(n_leaves, starts[:-1]))
 
     def put(self, values: Array, new: Sequence[Array]) -> Array:
         """Return the values of all leaves from previous values and new values of the parts."""

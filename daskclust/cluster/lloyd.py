@@ -1,4 +1,4 @@
-"""Lloyd's algorithm for several restarts at once, and code that its estimators share."""
+"""Lloyd's algorithm for several restarts at once, and the base class of its estimators."""
 
 from __future__ import annotations
 
@@ -32,20 +32,21 @@ from daskclust.core.reduction import (
 from daskclust.core.reduction.assign import ASSIGN_WITH_BOUNDS, MovedCenters
 from daskclust.core.warn import warn
 
-#: Limits for caching bounds of rows between passes.  Bounds are cached only with at least
-#: ``KEPT_WIDTH`` features and ``KEPT_PRODUCTS`` coordinates of all centers.  They are then cached
+#: Limits for caching bounds of rows between passes.  Bounds are only cached for at least
+#: ``MIN_CACHED_FEATURES`` features and ``MIN_CACHED_COORDINATES`` coordinates of all centers:
 #:
 #: - in every pass with at least ``_BOUNDS_CENTERS`` centers,
 #: - in every pass with at least ``_BOUNDS_FEATURES`` features, if the centers are large,
 #: - otherwise if no center moves more than ``_BOUNDS_MOVE`` times the spread of a feature.
-_BOUNDS_CENTERS, KEPT_WIDTH, _BOUNDS_FEATURES = 1000, 8, 64
-KEPT_PRODUCTS, _BOUNDS_MOVE = 4096, 0.1
+_BOUNDS_CENTERS, MIN_CACHED_FEATURES, _BOUNDS_FEATURES = 1000, 8, 64
+MIN_CACHED_COORDINATES, _BOUNDS_MOVE = 4096, 0.1
 #: Limits of a collapsed fit.  ``_COLLAPSED`` is the maximum fraction of rows outside the largest
-#: cluster.  It is also the maximum size of a useless cluster, as a fraction of the largest one.
-#: ``_EXPLAINED`` limits the fraction of the variance that useless clusters explain.  It is the
-#: maximum ratio of this fraction to their fraction of the rows.
+#: cluster, and the maximum weight of a useless cluster as a fraction of the largest weight.
+#: Useless clusters explain a fraction of the variance that is at most ``_EXPLAINED`` times their
+#: fraction of the rows.
 _COLLAPSED, _EXPLAINED = 0.01, 3.0
-#: Limits on the passes to repeat after a lost worker: bytes of their centers, and number of passes.
+#: Limits on the passes that a lost worker's cache makes necessary: bytes of their centers, and
+#: number of passes.
 _REPEATED_BYTES, _REPEATED_PASSES = 2**27, 4
 
 
@@ -59,9 +60,9 @@ class LloydState:
     - `settled` (r,): True if the centers did not move, so that `inertia` belongs to `centers`.
     - `n_iter` (r,): number of iterations.
     - `counts` (r, k): total weight of the rows of each cluster.
-    - `before` (r, k, p): centers of the previous iteration; `centers` if momentum was reset.
-    - `observed` (r, k, p): True if a row of the cluster has a value of the feature.  None without
-      missing values.
+    - `before` (r, k, p): centers of the previous iteration, or `centers` if momentum was reset.
+    - `observed` (r, k, p): True if a row of the cluster has a value of the feature.  None if the
+      data have no missing values.
     """
 
     centers: Annotated[Floats, "f r k p"]
@@ -75,11 +76,11 @@ class LloydState:
 
 
 class ClassClusters(Protocol):
-    """Labeled rows and the clusters of their classes, which come first, in the order of classes."""
+    """Labeled rows, and the clusters of their classes, which are the first clusters."""
 
     @property
     def labels(self) -> PartialLabels:
-        """Labels as given.  They identify a checkpoint, together with data and parameters."""
+        """Labels that the user passed.  A checkpoint is valid for the same labels only."""
 
     @property
     def sizes(self) -> Ints:
@@ -98,8 +99,7 @@ class ClassClusters(Protocol):
 def explain_little(centers: Floats, counts: Floats, inertia: float, small: Bools) -> bool:
     """Return True if the clusters `small` (k,) explain little variance for their number of rows.
 
-    A cluster of one row explains the squared distance of this row from the mean.  For a typical row
-    this is about its fraction of the variance; for a far outlier it is much more.
+    Clusters of far outliers explain much more variance than clusters of as many typical rows.
     """
     weight = np.where(small, counts, 0.0)
     if not weight.any():
@@ -117,9 +117,9 @@ def useless_clusters(centers: Floats, counts: Floats, inertia: float) -> Bools:
 
 @dataclass
 class _LastPass:
-    """Data of the last assignment pass that speed up the next one.
+    """Data of the last assignment pass that speed up the next pass.
 
-    `spread`: root mean square of a row's distance to its center, per feature.
+    `spread` is the root mean squared difference of rows and their centers, over all features.
     """
 
     carry: Carry = field(default_factory=Carry)
@@ -135,12 +135,13 @@ class _LastPass:
 class LloydProblem(DataAlone):
     """Lloyd's algorithm for several restarts, which share every pass.
 
-    `rows`: rows that are assigned to the nearest center, in the metric's space. `initialization`:
-    determines the initial centers, the metric, and if there are missing values. `tolerance`:
-    squared shift of a restart's centers at which it has converged. `clamped`: classes of labeled
-    rows that keep their class; ``rows`` then excludes the labeled rows. `momentum`: see
-    :class:`~daskclust.core.initialization.steps.LloydStep`. `fallback`: initialization of one
-    restart, whose centers replace those of a collapsed fit if their inertia is smaller.
+    - `rows`: rows that are assigned to the nearest center, transformed by the metric.
+    - `initialization`: determines the initial centers, the metric and the use of missing values.
+    - `tolerance`: maximum squared shift of the centers of a converged restart.
+    - `clamped`: clusters of labeled rows that stay in their class; `rows` then excludes these rows.
+    - `momentum`: see :class:`~daskclust.core.initialization.steps.LloydStep`.
+    - `fallback`: initialization of a restart that replaces a collapsed fit, if its inertia is
+      smaller.
     """
 
     kind: ClassVar[type[LloydState]] = LloydState
@@ -169,7 +170,7 @@ class LloydProblem(DataAlone):
 
     @property
     def compared(self) -> bool:
-        """Return True if the centers were compared with those of another initialization."""
+        """True if the centers were compared with the centers of the fallback."""
         return self._last.compared
 
     def identity(self) -> Mapping[str, Any]:
@@ -193,41 +194,47 @@ class LloydProblem(DataAlone):
         """Run an assignment pass; reuse bounds of the previous pass if that is faster."""
         sets = CenterSets(centers, shift=self.shift, missing=self.missing)
         r, k, p = centers.shape
-        rows, last = self.rows, self._last
-        pays = k >= _BOUNDS_CENTERS or (p >= _BOUNDS_FEATURES and is_large(k, p))
-        able = r == 1 and not self.missing and not rows.is_sparse
-        able &= p >= KEPT_WIDTH and k * p >= KEPT_PRODUCTS and rows.can_keep(BYTES_A_ROW)
+        rows, last_pass = self.rows, self._last
+        is_faster = k >= _BOUNDS_CENTERS or (p >= _BOUNDS_FEATURES and is_large(k, p))
+        is_possible = r == 1 and not self.missing and not rows.is_sparse
+        is_possible &= (
+            p >= MIN_CACHED_FEATURES
+            and k * p >= MIN_CACHED_COORDINATES
+            and rows.can_keep(BYTES_A_ROW)
+        )
         moves = None
-        if able and last.centers is not None:
-            moves = moves_of(last.centers, centers[0], self.shift, rows.dtype)
-            pays |= moves.most <= _BOUNDS_MOVE * last.spread
+        if is_possible and last_pass.centers is not None:
+            moves = moves_of(last_pass.centers, centers[0], self.shift, rows.dtype)
+            is_faster |= moves.most <= _BOUNDS_MOVE * last_pass.spread
         stats: ClusterStatistics
-        if pays and able:
-            if not last.n_left:
-                last.carry, last.n_left = (
+        if is_faster and is_possible:
+            if not last_pass.n_left:
+                last_pass.carry, last_pass.n_left = (
                     Carry(),
                     max(_REPEATED_PASSES, _REPEATED_BYTES // centers.nbytes),
                 )
-            usable_moves = None if last.carry.cache is None else moves
-            stats = rows.reduce(ASSIGN_WITH_BOUNDS, MovedCenters(sets, usable_moves), last.carry)
-            last.n_left -= 1
+            usable_moves = None if last_pass.carry.cache is None else moves
+            stats = rows.reduce(
+                ASSIGN_WITH_BOUNDS, MovedCenters(sets, usable_moves), last_pass.carry
+            )
+            last_pass.n_left -= 1
         else:
-            last.carry, last.n_left = Carry(), 0
+            last_pass.carry, last_pass.n_left = Carry(), 0
             stats = rows.reduce(ASSIGN, sets)
-        last.centers = centers[0] if able else None
-        if able:
+        last_pass.centers = centers[0] if is_possible else None
+        if is_possible:
             weight = float(stats.counts.sum()) or 1.0
-            last.spread = float(np.sqrt(stats.inertia.sum() / (p * weight)))
+            last_pass.spread = float(np.sqrt(stats.inertia.sum() / (p * weight)))
         return stats if self.clamped is None else self.clamped.joined(stats, centers)
 
     def step(self, state: LloydState) -> Step[LloydState]:
         """Assign all rows and move the centers of the restarts that still move."""
         move = LloydStep(self.rows, self.metric, self.shift, self.momentum)
         active = np.flatnonzero(~state.converged)
-        points = np.stack(
+        momentum_centers = np.stack(
             [move.ahead(state.before[r], state.centers[r], int(state.n_iter[r])) for r in active]
         )
-        stats = self._assign(points)
+        stats = self._assign(momentum_centers)
         before = state.before.copy()
         centers, inertia = state.centers.copy(), state.inertia.copy()
         converged, settled = state.converged.copy(), state.settled.copy()
@@ -236,16 +243,16 @@ class LloydProblem(DataAlone):
         shifts: list[float] = []
         for position, r in enumerate(active):
             centers[r], counts[r], before[r] = move.means(
-                points[position], state.centers[r], stats, position
+                momentum_centers[position], state.centers[r], stats, position
             )
             if observed is not None and stats.masses is not None:
-                # A cluster that was empty has one row now.
+                # An empty cluster got one row.
                 observed[r] = (stats.masses[position] > 0) | (stats.counts[position] <= 0)[:, None]
             inertia[r] = stats.inertia[position].sum()
-            moved = float(((centers[r] - points[position]) ** 2).sum())
-            shifts.append(moved)
-            settled[r] = moved == 0.0
-            converged[r] = moved <= self.tolerance
+            squared_shift = float(((centers[r] - momentum_centers[position]) ** 2).sum())
+            shifts.append(squared_shift)
+            settled[r] = squared_shift == 0.0
+            converged[r] = squared_shift <= self.tolerance
             n_iter[r] += 1
         new_state = LloydState(
             centers, inertia, converged, settled, n_iter, counts, before, observed=observed
@@ -260,10 +267,9 @@ class LloydProblem(DataAlone):
         )
 
     def _repaired(self, state: LloydState) -> LloydState:
-        """Replace the centers of the best restart if they collapsed and other centers are better.
+        """Replace the centers of the best restart if they collapsed and the fallback is better.
 
-        This happens at most once per fit, and only if the fit collapsed.  It takes one pass and
-        the passes of the other initialization.
+        This happens at most once per fit.  It takes the passes of the fallback, and one more.
         """
         best = best_restart(state.inertia)
         centers, counts = state.centers[best], state.counts[best]
@@ -295,13 +301,13 @@ class LloydProblem(DataAlone):
         return replace(state, **arrays)
 
     def settle(self, state: LloydState) -> LloydState:
-        """Compute the inertia of the present centers; this takes a pass if they moved."""
-        loose = np.flatnonzero(~state.settled)
-        if not len(loose):
+        """Compute the inertia of the current centers, in one pass if they moved."""
+        unsettled = np.flatnonzero(~state.settled)
+        if not len(unsettled):
             return state
         inertia = state.inertia.copy()
-        stats = self._assign(state.centers[loose])
-        inertia[loose] = stats.inertia.sum(axis=1)
+        stats = self._assign(state.centers[unsettled])
+        inertia[unsettled] = stats.inertia.sum(axis=1)
         return replace(state, inertia=inertia)
 
     def last_labels(self, centers: Floats) -> Ints | None:
@@ -356,10 +362,10 @@ class LloydClusterer(BaseClusterer):
             n_distinct = min(n_distinct, int((self.counts_ > 0).sum()))
         warn_few_distinct(n_distinct, self.n_clusters)
         counts, total = self.counts_, float(self.counts_.sum())
-        outside = np.arange(len(counts)) != counts.argmax()
-        comparable = bool(self.n_iter_) and not (problem.missing or problem.compared)
-        one_large = comparable and counts[outside].sum() <= _COLLAPSED * total
-        if one_large and explain_little(self._centers, counts, self.inertia_, outside):
+        is_other = np.arange(len(counts)) != counts.argmax()
+        can_compare = bool(self.n_iter_) and not (problem.missing or problem.compared)
+        is_collapsed = can_compare and counts[is_other].sum() <= _COLLAPSED * total
+        if is_collapsed and explain_little(self._centers, counts, self.inertia_, is_other):
             warn(
                 f"One cluster contains {counts.max() / total:.2%} of the rows, and the other rows "
                 "are not outliers. The initial centers were not comparable, for example single "

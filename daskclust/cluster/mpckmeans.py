@@ -21,10 +21,10 @@ class MPCKMeans(PairwiseClusterer):
 
     Use it when you know some pairs of rows that belong together (must-links) or apart
     (cannot-links), or labels of some rows, and the features have different scales or noise.  If the
-    scales are comparable, use :class:`PCKMeans`; if most features are uninformative,
+    scales are comparable, use :class:`PCKMeans`.  If most features are uninformative, use
     :class:`PCSKMeans`.
 
-    Finds clusters and a weight ``a_j > 0`` of each feature [1]_.  The fit minimizes Eq. 10 of [2]_,
+    The fit learns a weight ``a_j > 0`` of each feature [1]_.  It minimizes Eq. 10 of [2]_,
 
     ``sum_j a_j [WCSS_j + violated must-links_j + violated cannot-links_j]
     - n sum_j log a_j``
@@ -45,7 +45,7 @@ or callable, default="auto"
         Cost of a violated constraint, times the weight of the pair:
 
         - ``"scaled"``: as in :class:`PCKMeans`, in the metric.
-        - a number: the factor of this cost.
+        - a number: the cost of ``"scaled"`` times this factor.
         - ``"distance"``: the cost of [1]_, which is much higher.
         - ``"constant"``: 1.
     max_iter : int, default=100
@@ -65,7 +65,7 @@ or callable, default="auto"
         As in :class:`PCKMeans`.
     metric_weights_ : ndarray of shape (p,), float64
         Weights a of the metric, also used by ``predict``.  The weight of a feature is not updated
-        if the feature is constant within all clusters and adds to no violation.
+        if the feature is constant within all clusters and in all violated pairs.
     contradicting_pairs_ : record array of (i, j, kind, weight, cost, violated)
         As in :class:`PCKMeans`, with costs in the learned metric.
     constraint_violations_ : record array of (i, j, kind)
@@ -123,8 +123,8 @@ or callable, default="auto"
         "metric_weights_": Array("p", low=0),
     }
     _resumes_with: ClassVar[tuple[str, ...]] = ("max_iter",)
-    # WekaUT's program: a_j = 0.01 n / S_j, a bounding box that contains the origin, and ``tol`` for
-    # the change of the objective. The tests that compare with it set these.
+    # Tests that compare with the program WekaUT change these: a_j = 0.01 n / S_j, a bounding box
+    # that contains the origin, and ``tol`` for the change of the objective.
     _metric_scale: ClassVar[float] = 1.0
     _box_from_origin: ClassVar[bool] = False
     _tol_of_objective: ClassVar[bool] = False

@@ -25,10 +25,12 @@ class PCKMeans(PairwiseClusterer):
     init : {"auto", "ss-k-means||", "ss-k-means++", "neighborhoods", "k-means||", "k-means++", \
 "random", "maximin", "dkm++", "robin"}, array of shape (k, p), fitted model \
 or callable, default="auto"
-        Initialization.  A neighborhood is a set of rows connected by must-links or a label.
+        Initialization of the centers.  A *neighborhood* is a set of rows connected by must-links or
+        by a label.
 
-        - ``"auto"``: the better of the clusters without constraints, and the means of the
-          neighborhoods, completed with some of these clusters.
+        - ``"auto"``: two initializations, of which the better result is used: the clusters without
+          constraints, and the means of the neighborhoods.  If there are too few neighborhoods,
+          some of the clusters without constraints are added.
         - ``"neighborhoods"``: the means of large and distant neighborhoods, then rows drawn as in
           ``"k-means++"``.
         - ``"ss-k-means++"``: as ``"neighborhoods"``, without contradicting must-links.
@@ -39,8 +41,9 @@ or callable, default="auto"
     penalty : {"scaled", "distance", "constant"} or float, default="scaled"
         Cost of a violated constraint, times the weight of the pair:
 
-        - ``"scaled"``: one mean squared distance of a row to its center, without constraints.
-        - a number: the factor of this cost.
+        - ``"scaled"``: the mean squared distance of a row to its center in a fit without
+          constraints.
+        - a number: the cost of ``"scaled"`` times this factor.
         - ``"distance"``: the cost of [1]_ and [2]_, which is much higher.
         - ``"constant"``: 1.
     max_iter : int, default=100

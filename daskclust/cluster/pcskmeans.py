@@ -30,19 +30,21 @@ class PCSKMeans(PairwiseClusterer):
 
     Use it when most features carry no information about the clusters, and you know a few pairs of
     rows that belong together (must-links) or apart (cannot-links), or labels of some rows.  If all
-    features matter, use :class:`PCKMeans`; if the pairs must hold, :class:`COPKMeans`.
+    features matter, use :class:`PCKMeans`.  If the pairs must hold, use :class:`COPKMeans`.
 
-    Each feature has a weight ``w_j >= 0``; uninformative features get weight 0.  The fit maximizes
-    Eq. 13 of [1]_.  The user guide ("Pairs and feature weights") has the details.
+    Each feature has a weight ``w_j >= 0``, which is 0 for uninformative features.  The fit
+    maximizes Eq. 13 of [1]_.  The user guide ("Pairs and feature weights") has the details.
 
     Parameters
     ----------
     n_clusters : int, default=8
         Number of clusters k.
     sparsity : float or None, default=None
-        L1 bound of the weights, from 1 to ``sqrt(p)`` (None).  Small bounds select few features.
+        L1 bound of the weights, from 1 to ``sqrt(p)``.  A smaller bound selects fewer features.
+        None means ``sqrt(p)``.
     penalized_scores : bool, default=False
-        True subtracts the costs of violated constraints from the scores of the features (Eq. 15).
+        If True, the costs of violated constraints are subtracted from the scores of the features
+        (Eq. 15).
     init : {"auto", "ss-k-means||", "ss-k-means++", "neighborhoods", "k-means||", "k-means++", \
 "random", "maximin", "dkm++", "robin"}, array of shape (k, p), fitted model \
 or callable, default="auto"
@@ -57,7 +59,7 @@ or callable, default="auto"
     max_outer_iter : int, default=25
         Maximum number of rounds.
     tol : float, default=1e-4
-        Relative change of the weights in a round at which the fit has converged (Eq. 7).
+        Convergence tolerance: maximum relative change of the weights in a round (Eq. 7).
     missing : {"error", "partial"}, default="error"
         As in :class:`KMeans`.
     random_state : int, RandomState, Generator or None, default=None
@@ -149,7 +151,7 @@ or callable, default="auto"
         "max_outer_iter": [COUNT],
         "missing": [MISSING],
     }
-    #: Maximum fraction of the sum of all scores that violated constraints take (Eq. 15: no limit).
+    #: Maximum cost of violated constraints, as a fraction of the sum of scores (Eq. 15: no limit).
     _penalty_share: ClassVar[float] = math.inf
 
     def __init__(

@@ -1,4 +1,4 @@
-"""K-means that starts from labeled rows, with or without fixed labels."""
+"""K-means that is initialized by labeled rows, with or without fixed labels."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from daskclust.core.persistence.schema import Array, Classes, Entry
 from daskclust.core.reduction import ClassStatistics, Clusters, ClusterStatistics, RowLabels
 from daskclust.exceptions import ConstraintError
 
-#: Initialization method of the centers without a class.
+#: Initialization of the centers without a class.
 _SAMPLERS = {
     "auto": "k-means||",
     "ss-k-means||": "k-means||",
@@ -62,8 +62,8 @@ class SemiSupervisedKMeans(LloydClusterer):
     If you know pairs of rows instead of classes, use :class:`PCKMeans`; if classes have any shape,
     :class:`LabelSpreading`.
 
-    Cluster c is class ``classes_[c]``, and starts at the centroid of the labeled rows of this class
-    [1]_.  Clusters without a class follow, so there may be fewer classes than clusters, or none.
+    Cluster c is class ``classes_[c]``.  Its initial center is the mean of the labeled rows of this
+    class [1]_.  The remaining clusters have no class.  Labels may also be omitted.
 
     Parameters
     ----------
@@ -73,8 +73,9 @@ class SemiSupervisedKMeans(LloydClusterer):
 fitted model or callable, default="auto"
         Initialization of the centers without a class, from the unlabeled rows:
 
-        - ``"auto"``: ``"ss-k-means||"``, or k-means if it is better and all clusters have classes.
-        - ``"ss-k-means||"``: as ``"k-means||"`` of :class:`KMeans`, with the class centroids fixed.
+        - ``"auto"``: ``"ss-k-means||"``.  If all clusters have classes, the centers of k-means are
+          also tried, and the better result is used.
+        - ``"ss-k-means||"``: as ``"k-means||"`` of :class:`KMeans`, with fixed class means.
         - ``"ss-k-means++"``: one row per pass, with probability proportional to ``w D^2`` [1]_.
         - ``"seeded-random"``: rows drawn at random, as in [2]_.
         - an array, a fitted model, or a callable, as in :class:`KMeans`.  The first centers belong
@@ -83,8 +84,8 @@ fitted model or callable, default="auto"
         Maximum number of clusters of each class.  Labels and predictions are numbers of clusters;
         ``classes_[cluster_classes_[labels]]`` are their classes.
     clamp : bool, default=True
-        True: labeled rows stay in clusters of their class (Constrained-KMeans of [2]_).  False:
-        labels are used for the initial centers only (Seeded-KMeans), so labels may be wrong.
+        If True, labeled rows stay in clusters of their class (Constrained-KMeans of [2]_).  If
+        False, labels are only used for the initial centers (Seeded-KMeans), and may be wrong.
     n_init : int or "auto", default="auto"
         Number of restarts, which share every pass.  ``"auto"`` is 10 for ``"seeded-random"`` and
         callables, else 1.
@@ -168,7 +169,7 @@ fitted model or callable, default="auto"
     ['outer', 'inner', 'outer']
     """
 
-    #: y contains partial labels: it may be omitted, but is not ignored.
+    #: True, because y is optional but not ignored.
     _uses_labels: ClassVar[bool] = True
 
     _saved_state: ClassVar[Mapping[str, Entry]] = {
@@ -212,11 +213,13 @@ fitted model or callable, default="auto"
 
     def _n_seeds(self, n_classes: int) -> int:
         """Return the number of restarts that use random numbers, at least 1."""
-        if n_classes == self.n_clusters and self._compares_kinds:
-            # One additional restart starts from the class centroids.
+        if n_classes == self.n_clusters and self._compares_initializations:
+            # One additional restart begins at the class means.
             return 1 if self.n_init == "auto" else max(1, int(self.n_init) - 1)
-        chance = callable(self.init) or (isinstance(self.init, str) and n_classes < self.n_clusters)
-        if not chance:
+        is_random = callable(self.init) or (
+            isinstance(self.init, str) and n_classes < self.n_clusters
+        )
+        if not is_random:
             # Restarts would be equal.
             return 1
         if self.n_init == "auto":
@@ -224,7 +227,7 @@ fitted model or callable, default="auto"
         return int(self.n_init)
 
     @property
-    def _compares_kinds(self) -> bool:
+    def _compares_initializations(self) -> bool:
         return isinstance(self.init, str) and self.init == "auto"
 
     def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None) -> Self:
@@ -270,7 +273,7 @@ fitted model or callable, default="auto"
                 f"got clusters_per_class={self.clusters_per_class} and labeled rows with NaN. Use "
                 "clusters_per_class=1, or omit the labels of these rows."
             )
-        # A feature that is missing in all labeled rows of a class is set to the mean of all rows.
+        # A feature without values in the labeled rows of a class gets the mean of all rows.
         statistics = replace(statistics, mean=statistics.filled(survey.mean))
         classes = class_clusters(data.rows, labels, statistics, int(self.clusters_per_class))
         count = int(classes.sizes.sum())
@@ -294,12 +297,12 @@ fitted model or callable, default="auto"
     def _initialization(
         self, data: OpenData, unlabeled: Rows, classes: ClassClusters
     ) -> Initialization:
-        known: Floats | None = None
+        class_centers: Floats | None = None
         init, compares = self.init, False
         if isinstance(self.init, str):
-            init, known = _SAMPLERS[self.init], classes.centers(data.seeds[0])
-            complete = len(known) == self.n_clusters
-            compares = complete and self._compares_kinds and self.n_init != 1
+            init, class_centers = _SAMPLERS[self.init], classes.centers(data.seeds[0])
+            complete = len(class_centers) == self.n_clusters
+            compares = complete and self._compares_initializations and self.n_init != 1
             data = replace(
                 data,
                 rows=data.rows if init == "k-means||" else unlabeled,
@@ -310,7 +313,7 @@ fitted model or callable, default="auto"
             data,
             self.n_clusters,
             init,
-            known,
+            class_centers,
             compares=compares,
         )
 
@@ -330,11 +333,11 @@ fitted model or callable, default="auto"
 
     def _check_sizes(self) -> None:
         super()._check_sizes()
-        named = self.cluster_classes_[self.cluster_classes_ >= 0]
-        if not np.array_equal(np.unique(named), np.arange(len(self.classes_))):
+        classes_of_clusters = self.cluster_classes_[self.cluster_classes_ >= 0]
+        if not np.array_equal(np.unique(classes_of_clusters), np.arange(len(self.classes_))):
             raise ValueError(
                 f"cluster_classes_ must contain all {len(self.classes_)} classes, got "
-                f"{np.unique(named).tolist()}"
+                f"{np.unique(classes_of_clusters).tolist()}"
             )
 
 
@@ -354,7 +357,7 @@ def class_clusters(
 
 @dataclass(frozen=True)
 class OneCluster:
-    """One cluster per class: cluster c is class c and starts at its centroid."""
+    """One cluster per class: cluster c is class c, with the class mean as initial center."""
 
     labels: PartialLabels
     statistics: ClassStatistics
@@ -381,12 +384,12 @@ class OneCluster:
 class LabeledRows:
     """Distinct labeled rows of one class, in ascending order.
 
-    `mass` (d,): total weight of the rows equal to this point; 0 if they all have weight 0.
+    `weights` (d,): total weight of the rows equal to this point; 0 if they all have weight 0.
     `point_of_row` (m,): index of the point of each row.
     """
 
     points: NDArray[np.floating]
-    mass: Floats
+    weights: Floats
     point_of_row: NDArray[np.intp]
 
     @classmethod
@@ -399,24 +402,24 @@ class LabeledRows:
     @property
     def n_present(self) -> int:
         """Number of distinct rows with a positive weight."""
-        return int((self.mass > 0).sum())
+        return int((self.weights > 0).sum())
 
     def centers(self, count: int, seed: int) -> Floats:
-        """Cluster the rows by weighted k-means++ and Lloyd; return sorted centers."""
-        present = self.mass > 0
+        """Return sorted centers of a weighted k-means of the rows."""
+        present = self.weights > 0
         points = self.points[present].astype(np.float64)
-        centers = cluster_few(points, self.mass[present], count, seed)
+        centers = cluster_few(points, self.weights[present], count, seed)
         if len(centers) < count:
-            # All squared distances are 0 in float64, so any points can be centers.
+            # All squared distances are 0 in float64, so take any points.
             centers = points[:count]
         return centers[np.lexsort(centers.T[::-1])]
 
     def founders(self, centers: Floats) -> Iterator[tuple[Floats, float, int]]:
-        """Yield (row, weight, cluster) of points that differ from their centers, farthest first."""
+        """Yield (point, weight, cluster) of points away from their centers, farthest first."""
         clusters, distances = nearest(self.points, centers)
         for i in np.argsort(-distances, kind="stable"):
-            if distances[i] > 0 and self.mass[i] > 0:
-                yield self.points[i].astype(np.float64), float(self.mass[i]), int(clusters[i])
+            if distances[i] > 0 and self.weights[i] > 0:
+                yield self.points[i].astype(np.float64), float(self.weights[i]), int(clusters[i])
 
 
 class SeveralClusters:
@@ -439,28 +442,29 @@ class SeveralClusters:
     def centers(self, seed: int) -> Floats:
         """Return centers computed from the labeled rows of each class separately."""
         seeds = np.random.SeedSequence(seed).generate_state(len(self._classes))
-        each = zip(self._classes, self.sizes.tolist(), seeds.tolist(), strict=True)
-        return np.concatenate([rows.centers(size, word) for rows, size, word in each])
+        classes = zip(self._classes, self.sizes.tolist(), seeds.tolist(), strict=True)
+        return np.concatenate(
+            [rows.centers(size, class_seed) for rows, size, class_seed in classes]
+        )
 
     def joined(self, stats: ClusterStatistics, centers: Floats) -> ClusterStatistics:
         """Add each labeled row to the nearest cluster of its class.
 
-        If a cluster is empty after that, the row of its class that is farthest from its center
-        becomes its center.
+        An empty cluster gets the row of its class that is farthest from its center.
         """
         sums, counts, inertia = stats.sums.copy(), stats.counts.copy(), stats.inertia.copy()
         p = centers.shape[-1]
         for r in range(len(centers)):
             for rows, members in zip(self._classes, self._slices, strict=True):
-                near = centers[r, members]
-                block = accumulate(rows.points, near, weight=rows.mass)
+                class_centers = centers[r, members]
+                block = accumulate(rows.points, class_centers, weight=rows.weights)
                 total = block.hi + block.lo
                 sums[r, members] += total[:, :p]
                 counts[r, members] += total[:, p]
                 inertia[r, members] += total[:, p + 1]
                 if (counts[r, members] <= 0).any():
                     empty = Clusters(sums[r, members], counts[r, members])
-                    founded = fill_empty(empty, rows.founders(near), near)
+                    founded = fill_empty(empty, rows.founders(class_centers), class_centers)
                     sums[r, members], counts[r, members] = founded.sums, founded.counts
         return ClusterStatistics(sums, counts, inertia, stats.masses)
 

@@ -33,19 +33,19 @@ class SparseKMeans(ConstrainedClusterer):
     """Sparse k-means, which selects features, for data of any size.
 
     Use it when most features carry no information about the clusters, and you have neither labels
-    nor pairs.  With some pairs or labels, use :class:`PCSKMeans`; if all features matter,
+    nor pairs.  With some pairs or labels, use :class:`PCSKMeans`.  If all features matter, use
     :class:`KMeans`.
 
-    Each feature has a weight ``w_j >= 0``, and the weights of uninformative features become 0
-    [1]_.  The fit maximizes the weighted between-cluster sum of squares (Eq. 4 of [2]_).
+    Each feature has a weight ``w_j >= 0``, which is 0 for uninformative features [1]_.  The fit
+    maximizes the weighted between-cluster sum of squares (Eq. 4 of [2]_).
 
     Parameters
     ----------
     n_clusters : int, default=8
         Number of clusters k.
     sparsity : float or None, default=None
-        L1 bound of the weights, from 1 to ``sqrt(p)``: a smaller bound selects fewer features.
-        None is ``sqrt(p)``.
+        L1 bound of the weights, from 1 to ``sqrt(p)``.  A smaller bound selects fewer features.
+        None means ``sqrt(p)``.
     init : {"k-means||", "k-means++", "random", "maximin", "dkm++", "robin"}, \
 array of shape (k, p), fitted model or callable, default="k-means||"
         Initialization of the centers, as in :class:`KMeans`.

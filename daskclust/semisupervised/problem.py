@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from daskclust.cluster.lloyd import KEPT_PRODUCTS, KEPT_WIDTH
+from daskclust.cluster.lloyd import MIN_CACHED_COORDINATES, MIN_CACHED_FEATURES
 from daskclust.core.array_types import Array, Floats, Ints
 from daskclust.core.engine import Rows, open_rows, side_by_side
 from daskclust.core.engine.checkpoint import saved_stage
@@ -92,7 +92,7 @@ class _Part:
     def sums(self, centers: Floats, shift: Floats, moves: Moves | None) -> tuple[Floats, Floats]:
         ends = np.append(np.arange(SEGMENT, len(self.x), SEGMENT), len(self.x))
         options: Any = {"weight": self.weight, "shift": shift, "segments": ends}
-        if centers.shape[1] < KEPT_WIDTH or centers.size < KEPT_PRODUCTS:
+        if centers.shape[1] < MIN_CACHED_FEATURES or centers.size < MIN_CACHED_COORDINATES:
             return accumulate(self.x, centers, **options)
         statistics, self.kept = accumulate_kept(
             self.x, centers, kept=self.kept, moves=moves, **options

@@ -126,7 +126,7 @@ def test_a_confirmed_guess_gives_the_serial_sums(seed, delta, lengths, parts):
 
 def test_a_wrong_guess_is_right_up_to_its_first_error():
     x = np.arange(0.0, 40.0)[:, None]
-    request = FoundingRequest(x[:1], Founders.none(1), 24.0, None, np.zeros(1))
+    request = FoundingRequest(x[:1], Founders.without_rows(1), 24.0, None, np.zeros(1))
     groups = [row_blocks(x, None, (20, 20))[i : i + 1] for i in range(2)]
     ((found, _, _),) = reduce_groups(FOUNDING, [request], groups)
     # Alone, the second group founds at its first row; in truth 20 follows on 5, 10, 15.

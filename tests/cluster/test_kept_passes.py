@@ -10,7 +10,7 @@ from numpy.testing import assert_array_equal
 
 from daskclust import KMeans, SemiSupervisedKMeans
 from daskclust.cluster import lloyd
-from daskclust.cluster.lloyd import KEPT_WIDTH
+from daskclust.cluster.lloyd import MIN_CACHED_FEATURES
 from daskclust.core.engine.rows import OpenRows
 
 N, P, K = 3000, 128, 130
@@ -56,7 +56,7 @@ def test_it_is_the_model_without_bounds(metric, monkeypatch, passes) -> None:
     model = fitted(X, metric=metric)
     assert passes.count(("assign-kept", True)) > 5
     assert passes.count(("assign-kept", False)) == 1
-    monkeypatch.setattr(lloyd, "KEPT_WIDTH", np.inf)
+    monkeypatch.setattr(lloyd, "MIN_CACHED_FEATURES", np.inf)
     same(fitted(X, metric=metric), model)
 
 
@@ -67,7 +67,7 @@ def test_many_centers_of_few_features_have_bounds_too(monkeypatch, passes) -> No
 
     model = fitted()
     assert passes.count(("assign-kept", True)) > 2
-    monkeypatch.setattr(lloyd, "KEPT_WIDTH", np.inf)
+    monkeypatch.setattr(lloyd, "MIN_CACHED_FEATURES", np.inf)
     same(fitted(), model)
 
 
@@ -81,9 +81,9 @@ def test_fewer_centers_have_bounds_while_they_hardly_move(monkeypatch, passes) -
     begin = names.index("assign-kept")
     assert begin > 1
     assert passes.count(("assign-kept", True)) > 3
-    monkeypatch.setattr(lloyd, "KEPT_WIDTH", np.inf)
+    monkeypatch.setattr(lloyd, "MIN_CACHED_FEATURES", np.inf)
     same(fitted(), model)
-    monkeypatch.setattr(lloyd, "KEPT_WIDTH", KEPT_WIDTH)
+    monkeypatch.setattr(lloyd, "MIN_CACHED_FEATURES", MIN_CACHED_FEATURES)
     # A restart more: all their passes are shared, and none is kept.
     passes.clear()
     KMeans(110, init="random", n_init=2, max_iter=3, random_state=0).fit(X[:, :40])
@@ -137,5 +137,5 @@ def test_labeled_rows_keep_their_clusters(monkeypatch, passes) -> None:
 
     model = fitted()
     assert ("assign-kept", True) in passes
-    monkeypatch.setattr(lloyd, "KEPT_WIDTH", np.inf)
+    monkeypatch.setattr(lloyd, "MIN_CACHED_FEATURES", np.inf)
     same(fitted(), model)

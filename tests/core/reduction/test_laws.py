@@ -266,7 +266,7 @@ def batch_states(rng, x):
 @law(FOUNDING)
 def founding_states(rng, x):
     means = rng.integers(-2, 3, (3, x.shape[1])).astype(float)
-    nobody = Founders.none(x.shape[1])
+    nobody = Founders.without_rows(x.shape[1])
     # None may found a cluster: with rows that may, see the test of right guesses.
     requests = [FoundingRequest(means, nobody, 0.5, 3, shift) for shift in (means[0], means[0] + 1)]
     return requests, everything
@@ -672,7 +672,7 @@ def test_founders_do_not_depend_on_the_cut_once_they_are_guessed_right(data):
     weight = rng.integers(0, 3, n).astype(float) if data.draw(st.booleans()) else None
     request = FoundingRequest(
         x[:1] + 0.5,
-        Founders.none(p),
+        Founders.without_rows(p),
         data.draw(st.sampled_from([0.1, 3.0, 20.0])),
         data.draw(st.sampled_from([None, 4])),
         np.zeros(p),
@@ -693,7 +693,7 @@ def test_founders_do_not_depend_on_the_cut_once_they_are_guessed_right(data):
 def test_a_batch_tells_sequential_reductions_what_went_before():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(300, 2)) * 5
-    request = FoundingRequest(x[:2], Founders.none(2), 9.0, None, np.zeros(2))
+    request = FoundingRequest(x[:2], Founders.without_rows(2), 9.0, None, np.zeros(2))
     blocks = row_blocks(x, None, (100, 50, 150))
     batch = (Request(SURVEY, SurveyRequest(2)), Request(FOUNDING, request))
     before = BATCH.identity(batch)
