@@ -1,8 +1,8 @@
 """Assignment of constrained rows, with soft and with hard constraints.
 
-Soft: one ordered pass, in row order, gives the labels of the serial algorithm for any chunks.
-Hard: rows connected by must-links are one group, which is assigned as a whole.  Groups that a
-cannot-link connects are in different clusters.
+Soft: rows are assigned one after another in row order, so labels do not depend on chunks.
+Hard: rows connected by must-links are one group, which is assigned to one cluster.  Groups that a
+cannot-link connects are assigned to different clusters.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ from daskclust.exceptions import ConstraintError
 class SoftConstraints(Assignment):
     """Rows are assigned in order, with the lowest cost of distance and violations (Eq. 16).
 
-    `pairs`: pairs with individual costs. `implied`: weights of the must-links and of the
-    cannot-links that labels imply. `box2` (p,): squared sides of the bounding box of the data,
-    ``Delta_j^2``. `n_kept`: number of sets of feature weights whose costs are cached, one per
-    restart.
+    - `pairs`: pairs with individual costs.
+    - `implied`: weights of the must-links and cannot-links that labels imply.
+    - `box2` (p,): squared sides of the bounding box of the data, ``Delta_j^2``.
+    - `n_cached`: maximum number of feature weights whose costs are cached, one per restart.
 
-    A pass takes O(m k + pairs) time on the client, and O(pairs q) if the weights changed, for q
-    features of non-zero weight.  The memory is O(m k + r (m p + pairs)) for r restarts that differ
-    in their weights.
+    A pass takes O(m k + pairs) time on the client, and O(pairs q) after weights have changed, for q
+    features of non-zero weight.  The memory is O(m k + r (m p + pairs)) for r restarts with
+    different weights.
     """
 
     rows: ConstrainedRows
@@ -63,7 +63,7 @@ class SoftConstraints(Assignment):
     implied: tuple[float, float]
     box2: Floats
     penalty: Penalty
-    n_kept: int = 1
+    n_cached: int = 1
     _costs: dict[bytes, tuple[Floats, ImpliedPairs | None]] = field(
         default_factory=dict, init=False, repr=False
     )
@@ -74,14 +74,13 @@ class SoftConstraints(Assignment):
         rows: ConstrainedRows,
         survey: Survey,
         penalty: Penalty,
-        n_kept: int,
+        n_cached: int,
         *,
         from_origin: bool = False,
     ) -> Self:
-        """Return the assignment for the rows of a fit.
+        """Return the assignment for the rows of a fit; raise ConstraintError if costs overflow.
 
-        Raises ConstraintError if weights of pairs times squared distances overflow.  With
-        `from_origin`, the bounding box contains the origin.
+        With `from_origin`, the bounding box contains the origin.
         """
         c = rows.constraints
         heaviest = float(np.max(c.pair_weight, initial=0.0))
@@ -89,7 +88,7 @@ class SoftConstraints(Assignment):
             heaviest = max(heaviest, c.implied_must_link_weight, c.implied_cannot_link_weight)
         low, high = survey.low, survey.high
         largest = float(np.maximum(np.maximum(np.abs(low), np.abs(high)), survey.idle).max())
-        # Logarithms, because the product would overflow.
+        # Compare logarithms, because the product could overflow.
         if max(heaviest, 1.0) > HEAVIEST or (
             heaviest * largest > 0 and np.log(heaviest) + 2 * np.log(largest) > LOG_LARGEST
         ):
@@ -101,15 +100,15 @@ class SoftConstraints(Assignment):
         low = np.minimum(low, 0.0) if from_origin else low
         implied = c.implied_must_link_weight, c.implied_cannot_link_weight
         if penalty == "scaled":
-            share = label_share(c)
-            implied = implied[0] * share, implied[1] * share
+            implied_weight = implied_pair_weight(c)
+            implied = implied[0] * implied_weight, implied[1] * implied_weight
         pairs = c if rows.are_complete else listed_pairs(rows, implied)
-        return cls(rows, pairs, implied, (high - low) ** 2, penalty, n_kept)
+        return cls(rows, pairs, implied, (high - low) ** 2, penalty, n_cached)
 
     def assign(
         self, distances: Floats, weights: Floats, labels: Ints, unit: Floats | None
     ) -> tuple[Ints, dict[str, Any]]:
-        """Assign the rows in order, given the newest labels of the other rows of their pairs."""
+        """Assign the rows in order, given the current labels of the other rows of their pairs."""
         if not len(self.rows.x):
             return labels, {}
         (costs, implied), c = self._pair_costs(weights, unit), self.pairs
@@ -139,22 +138,22 @@ class SoftConstraints(Assignment):
     def _pair_costs(
         self, weights: Floats, unit: Floats | None
     ) -> tuple[Floats, ImpliedPairs | None]:
-        """Return the costs of violated pairs, computed once for each set of feature weights."""
+        """Return the costs of violated pairs for feature weights, from the cache if possible."""
         key = weights.tobytes()
         if key in self._costs:
-            # Move the entry to the end: the first entry is removed next.
+            # Move the entry to the end, because the first entry is removed next.
             self._costs[key] = self._costs.pop(key)
             return self._costs[key]
-        if len(self._costs) == self.n_kept:
+        if len(self._costs) == self.n_cached:
             del self._costs[next(iter(self._costs))]
         rows, c, given = self.rows, self.pairs, self.rows.constraints
         ends, sides = (c.pair_left, c.pair_right), weights * self.box2
-        each = 1.0 if unit is None else float(np.sum(weights * unit))
-        costs = each * pair_costs(
+        pair_cost = 1.0 if unit is None else float(np.sum(weights * unit))
+        costs = pair_cost * pair_costs(
             pair_lengths(rows.x, *ends, weights),
             c.pair_is_must_link,
             c.pair_weight,
-            # If values are missing, the box of the features that both rows observe.
+            # With missing values, use the box of the features observed in both rows.
             float(sides.sum()) if rows.are_complete else observed_pair_boxes(rows.x, *ends, sides),
             penalty=self.penalty,
         )
@@ -165,8 +164,8 @@ class SoftConstraints(Assignment):
                 given.classes,
                 weights,
                 self.box2,
-                must_link_weight=each * self.implied[0],
-                cannot_link_weight=each * self.implied[1],
+                must_link_weight=pair_cost * self.implied[0],
+                cannot_link_weight=pair_cost * self.implied[1],
                 penalty=self.penalty,
             )
         self._costs[key] = costs[c.pair_index], implied
@@ -177,24 +176,23 @@ class SoftConstraints(Assignment):
 _FULL_LABELS = 4
 
 
-def label_share(constraints: PairwiseConstraints) -> float:
+def implied_pair_weight(constraints: PairwiseConstraints) -> float:
     """Return the weight of a pair that labels imply, with ``penalty="scaled"``.
 
-    A label is a single piece of evidence.  So the pairs of a row with its own class, and with
-    another class, have a bounded total weight.
+    It bounds the total weight of the pairs of a row with a class, for any number of labels.
     """
     n_labels = int((constraints.classes >= 0).sum())
     return min(1.0, _FULL_LABELS * constraints.n_classes / n_labels) if n_labels else 1.0
 
 
-#: Maximum number of labeled rows whose pairs are listed, which gives two million pairs.
+#: Maximum number of labeled rows whose pairs are listed.  They have two million pairs.
 _LISTED_ROWS = 2000
 
 
 def listed_pairs(rows: ConstrainedRows, implied: tuple[float, float]) -> PairwiseConstraints:
-    """Return the constraints; implied pairs become explicit if labeled rows have missing values.
+    """Return constraints in which implied pairs are explicit if labeled rows have missing values.
 
-    Implied pairs are otherwise represented by sums over classes, which need complete rows.
+    Without missing values, sums over classes represent the implied pairs.
     """
     c = rows.constraints
     labeled = np.flatnonzero(c.classes >= 0)
@@ -224,7 +222,7 @@ def listed_pairs(rows: ConstrainedRows, implied: tuple[float, float]) -> Pairwis
 
 #: Maximum number of nodes of the search for a valid assignment.
 _FEASIBLE = 200_000
-#: Maximum number of groups among which a smallest impossible set is searched.
+#: Maximum number of groups among which a small set without a valid assignment is searched.
 _EXPLAINED = 200
 
 
@@ -240,7 +238,7 @@ class Groups:
 
     @cached_property
     def of_row(self) -> Ints:
-        """Group of each constrained row."""
+        """Return the group of each constrained row."""
         return self.constraints.component
 
     @cached_property
@@ -253,12 +251,12 @@ class Groups:
 
     @cached_property
     def graph(self) -> tuple[Ints, Ints]:
-        """Cannot-links between groups as compressed rows, without repetitions."""
+        """Distinct cannot-links between groups, as compressed sparse rows."""
         c = self.constraints
         cannot = ~c.pair_is_must_link
         left, right = self.of_row[c.pair_left[cannot]], self.of_row[c.pair_right[cannot]]
         if c.n_classes > 1:
-            # Any two classes are cannot-linked.
+            # Labels imply cannot-links between all classes.
             labeled = np.flatnonzero(c.classes >= 0)
             _, first = np.unique(c.classes[labeled], return_index=True)
             groups = self.of_row[labeled[first]]
@@ -273,7 +271,7 @@ class Groups:
 
     @cached_property
     def order(self) -> tuple[Ints, int]:
-        """Groups in smallest-last order, and the number of groups that may find no cluster."""
+        """Groups in smallest-last order, and the number of groups in the k-core."""
         return smallest_last(*self.graph, self.k)
 
     @cached_property
@@ -289,9 +287,10 @@ class Groups:
 
     @cached_property
     def feasible_labels(self) -> Ints:
-        """An assignment of the groups that satisfies all constraints.
+        """Assignment of the groups that satisfies all constraints.
 
-        Raises ConstraintError if it does not exist (the message names rows) or is not found.
+        Raises ConstraintError if there is no such assignment (the message lists rows), or if the
+        search ends early.
         """
         c = self.constraints
         if c.n_classes > self.k:
@@ -320,7 +319,7 @@ class Groups:
         return bool(search(costs, *self.graph, members, local, labels, _FEASIBLE // 10, True) == -1)
 
     def _why_impossible(self, members: Ints) -> str:
-        """Name a small set of rows that cannot be assigned, found by leaving groups out."""
+        """Return a message that lists a small set of rows without a valid assignment."""
         if len(members) <= _EXPLAINED:
             for v in members:
                 fewer = members[members != v]
@@ -353,13 +352,13 @@ def check_feasible(constraints: PairwiseConstraints, k: int) -> None:
 
 #: Maximum number of nodes of the search for the cheapest assignment of a small component.
 _CHEAPEST = 2_000
-#: Maximum number of sweeps in which clusters of groups are exchanged.
+#: Maximum number of sweeps over all groups that exchange clusters.
 _SWEEPS = 100
 
 
 @dataclass(eq=False)
 class HardConstraints(Assignment):
-    """Groups of rows are assigned such that every constraint holds."""
+    """Groups of rows are assigned so that every constraint holds."""
 
     rows: ConstrainedRows
     k: int
@@ -389,30 +388,34 @@ class HardConstraints(Assignment):
     def assign_groups(self, costs: Floats, before: Ints) -> tuple[Ints, bool]:
         """Return the cluster of each group, and True if the total cost is known to be minimal.
 
-        The cost is at most that of ``before``, the previous clusters (all -1 in the first pass).
+        The cost is at most the cost of the previous clusters ``before`` (-1 in the first pass).
         """
         groups = self.groups
         graph, (starts, members) = groups.graph, groups.components
         labels = np.full(len(groups), -1, dtype=np.int64)
         greedy(costs, *graph, groups.order[0], labels)
-        stuck = np.logical_or.reduceat(labels[members] < 0, starts[:-1])
+        is_incomplete = np.logical_or.reduceat(labels[members] < 0, starts[:-1])
         known = bool((before >= 0).all())
-        for part in (members[starts[i] : starts[i + 1]] for i in np.flatnonzero(stuck)):
-            labels[part] = before[part] if known else _renamed(costs, groups.feasible_labels, part)
+        for component in (
+            members[starts[i] : starts[i + 1]] for i in np.flatnonzero(is_incomplete)
+        ):
+            labels[component] = (
+                before[component] if known else _renamed(costs, groups.feasible_labels, component)
+            )
         improve(costs, *graph, labels, _SWEEPS)
         if known:
             other = before.copy()
             improve(costs, *graph, other, _SWEEPS)
             cheaper = self._totals(costs, labels) < self._totals(costs, other)
-            keep = np.repeat(~cheaper, np.diff(starts))
-            labels[members[keep]] = other[members[keep]]
+            use_other = np.repeat(~cheaper, np.diff(starts))
+            labels[members[use_other]] = other[members[use_other]]
         exact = solve_small(costs, *graph, starts, members, labels, _CHEAPEST)
         for i in np.flatnonzero(~exact):
-            part = members[starts[i] : starts[i + 1]]
-            labels[part] = _renamed(costs, labels, part)
-            edges = (graph[0][part + 1] - graph[0][part]).sum()
-            # All groups are in different clusters, so a renaming is optimal.
-            exact[i] = edges == len(part) * (len(part) - 1)
+            component = members[starts[i] : starts[i + 1]]
+            labels[component] = _renamed(costs, labels, component)
+            edges = (graph[0][component + 1] - graph[0][component]).sum()
+            # If all groups are cannot-linked to each other, the best permutation is optimal.
+            exact[i] = edges == len(component) * (len(component) - 1)
         if not exact.all():
             improve(costs, *graph, labels, _SWEEPS)
         return labels, bool(exact.all())
@@ -420,16 +423,16 @@ class HardConstraints(Assignment):
     def _totals(self, costs: Floats, labels: Ints) -> Floats:
         """Return the cost of each component."""
         starts, members = self.groups.components
-        each = costs[members, labels[members]]
-        total: Floats = np.add.reduceat(each, starts[:-1])
+        group_costs = costs[members, labels[members]]
+        total: Floats = np.add.reduceat(group_costs, starts[:-1])
         return total
 
 
-def _renamed(costs: Floats, labels: Ints, part: Ints) -> Ints:
+def _renamed(costs: Floats, labels: Ints, groups: Ints) -> Ints:
     """Return labels of some groups after the cheapest permutation of the clusters."""
     k = costs.shape[1]
-    price = np.zeros((k, k))
-    np.add.at(price, labels[part], costs[part])
-    names = linear_sum_assignment(price)[1]
-    renamed: Ints = names[labels[part]]
+    total_costs = np.zeros((k, k))
+    np.add.at(total_costs, labels[groups], costs[groups])
+    new_labels = linear_sum_assignment(total_costs)[1]
+    renamed: Ints = new_labels[labels[groups]]
     return renamed

@@ -62,21 +62,22 @@ from daskclust.core.reduction import RowLabels, Survey
 from daskclust.core.warn import warn
 from daskclust.exceptions import ConstraintWarning
 
-#: Initializations from must-link neighborhoods, and the initialization of the other centers.
-_COVERING = {
+#: Initializations from must-link neighborhoods, and how they initialize the other centers.
+_NEIGHBORHOOD_INITS = {
     "neighborhoods": "k-means++",
     "ss-k-means||": "k-means||",
     "ss-k-means++": "k-means++",
 }
-#: Minimum ratio of within-cluster sums of squares, with and without constraints, for a warning.
-_COSTLY = 2.0
-#: Minimum fraction of violated pairs for a warning, and number of pairs that it names.
+#: A warning is emitted if constraints raise the within-cluster sum of squares by more than this
+#: factor.
+_COST_RATIO = 2.0
+#: Minimum fraction of violated pairs for a warning, and number of pairs that it lists.
 _MANY_VIOLATED, _NAMED_PAIRS = 0.2, 10
-#: Word that separates the random numbers of neighborhoods from those of other draws.
-_OF_NEIGHBORHOODS = 2**33 + 3
+#: Part of the seed for drawing neighborhoods, which differs from the seeds of other draws.
+_NEIGHBORHOOD_STREAM = 2**33 + 3
 #: Maximum number of iterations without constraints, unless features are weighted in rounds.
 FREE_ITERATIONS = 10
-#: The constraints in a saved model.
+#: Attributes of constraints in a saved model.
 CONSTRAINED_ATTRIBUTES: Mapping[str, Entry] = {
     "contradicting_pairs_": CONTRADICTING_PAIRS,
     "classes_": Classes(),
@@ -84,9 +85,9 @@ CONSTRAINED_ATTRIBUTES: Mapping[str, Entry] = {
 
 
 class ConstrainedClusterer(BaseClusterer):
-    """Base class of the clusterers that iterate :class:`ConstrainedLloyd`.
+    """Base class of the estimators that iterate :class:`ConstrainedLloyd`.
 
-    A subclass chooses the assignment of the constrained rows and the update after each iteration.
+    A subclass chooses the assignment of constrained rows, and the update after each iteration.
     """
 
     _saved_state: ClassVar[Mapping[str, Entry]] = {
@@ -96,11 +97,11 @@ class ConstrainedClusterer(BaseClusterer):
 
     _parameter_constraints: ClassVar[Constraints] = {
         **RESTARTS,
-        "init": [*CENTERS, StrOptions("auto", *_COVERING, *STRING_INITS)],
+        "init": [*CENTERS, StrOptions("auto", *_NEIGHBORHOOD_INITS, *STRING_INITS)],
     }
-    #: Number of restarts with ``n_init="auto"``, by initialization; 1 for all others.
+    #: Number of restarts with ``n_init="auto"``, by initialization.  The default is 1.
     _n_auto: ClassVar[Mapping[str, int]] = {"auto": 2}
-    #: Number of these restarts that are iterated to the end.
+    #: Number of these restarts that are iterated until they converge.
     _n_survivors: ClassVar[int] = 1
 
     n_clusters: int
@@ -126,7 +127,7 @@ class ConstrainedClusterer(BaseClusterer):
     _factor: float | None = None
 
     @property
-    def _compares_kinds(self) -> bool:
+    def _compares_initializations(self) -> bool:
         return isinstance(self.init, str) and self.init == "auto"
 
     def _n_restarts(self) -> int:
@@ -162,11 +163,11 @@ class ConstrainedClusterer(BaseClusterer):
     def _first_pass(self, data: Data, read: PairwiseConstraints) -> FirstPass:
         n_restarts = self._n_restarts()
         has_neighborhoods = read.pair_is_must_link.any() or read.n_classes
-        if self._compares_kinds and (has_neighborhoods or self.n_init == "auto"):
-            # If there are must-link neighborhoods, every second restart begins with them.
+        if self._compares_initializations and (has_neighborhoods or self.n_init == "auto"):
+            # Every second restart begins at must-link neighborhoods, if there are any.
             n_restarts = -(-n_restarts // 2)
         picks = n_survey_picks(self.init, self.n_clusters, data.X.shape[0])
-        # The labels may decide which initialization is used, so at least one row is drawn.
+        # At least one row is drawn, because labels may change the initialization.
         return FirstPass(draw_seeds(self.random_state, n_restarts), max(1, picks))
 
     def _assignment(self, data: OpenData, rows: ConstrainedRows) -> Assignment:
@@ -178,18 +179,18 @@ class ConstrainedClusterer(BaseClusterer):
     def _problem(self, data: OpenData, read: PairwiseConstraints) -> ConstrainedLloyd:
         rows = ConstrainedRows.fetch(data.rows, read)
         assignment = self._assignment(data, rows)
-        start = partial(self._start, data, rows)
-        return self._lloyd(data, rows, assignment, start)
+        begin = partial(self._initial_states, data, rows)
+        return self._lloyd(data, rows, assignment, begin)
 
     def _lloyd(
         self,
         data: OpenData,
         rows: ConstrainedRows,
         assignment: Assignment,
-        start: Callable[[], Sequence[RestartState]],
+        begin: Callable[[], Sequence[RestartState]],
         limit: int | None = None,
     ) -> ConstrainedLloyd:
-        """Return the iterations; `limit` is their maximum number without rounds."""
+        """Return the iterations; with a single round, `limit` is their maximum number."""
         update, max_passes = self._update(data, assignment), int(self.max_iter)
         single_round = limit is not None and update.max_rounds == 1
         return ConstrainedLloyd(
@@ -198,20 +199,20 @@ class ConstrainedClusterer(BaseClusterer):
             rows,
             assignment,
             update,
-            start,
+            begin,
             data.survey,
             max_iter=limit if limit and single_round else max_passes * update.max_rounds,
             max_passes=max_passes,
             n_survivors=self._n_survivors if self.n_init == "auto" else None,
         )
 
-    def _start(self, data: OpenData, rows: ConstrainedRows) -> list[RestartState]:
-        """Return the initial states of all restarts, and the unit of their penalties."""
-        auto = self._compares_kinds
+    def _initial_states(self, data: OpenData, rows: ConstrainedRows) -> list[RestartState]:
+        """Return the initial states of all restarts."""
+        auto = self._compares_initializations
         sets = (
             initial_centers(Initialization(data, self.n_clusters))
             if auto
-            else self._found_centers(data, rows)
+            else self._centers_of_restarts(data, rows)
         )
         m, missing = len(rows.x), bool(data.survey.n_incomplete > 0)
         states = [RestartState.begin(centers, None, m, missing=missing) for centers in sets]
@@ -222,7 +223,7 @@ class ConstrainedClusterer(BaseClusterer):
         if auto:
             states = [
                 RestartState.begin(centers, weights, m, missing=missing)
-                for centers, weights in self._alternated(data, rows, free)
+                for centers, weights in self._alternate_initializations(data, rows, free)
             ]
         unit = None if self._factor is None else self._factor * spread
         return [replace(state, unit=unit, spread=spread) for state in states]
@@ -230,50 +231,57 @@ class ConstrainedClusterer(BaseClusterer):
     def _without_constraints(
         self, data: OpenData, sets: Floats
     ) -> tuple[tuple[RestartState, ...], int]:
-        """Iterate without constraints; return the restarts and the number of the best one."""
-        none = PairwiseConstraints.from_fit_arguments(data.rows.n_rows)
-        rows, missing = ConstrainedRows.fetch(data.rows, none), bool(data.survey.n_incomplete > 0)
+        """Iterate without constraints; return the restarts and the index of the best restart."""
+        no_constraints = PairwiseConstraints.from_fit_arguments(data.rows.n_rows)
+        rows, missing = (
+            ConstrainedRows.fetch(data.rows, no_constraints),
+            bool(data.survey.n_incomplete > 0),
+        )
         states = [RestartState.begin(centers, None, 0, missing=missing) for centers in sets]
         problem = self._lloyd(data, rows, Assignment(), lambda: states, FREE_ITERATIONS)
         restarts = iterate(problem, f"{type(self).__name__} (no constraints)").state
         return restarts, problem.best(restarts)
 
-    def _alternated(
+    def _alternate_initializations(
         self, data: OpenData, rows: ConstrainedRows, free: Sequence[RestartState]
     ) -> list[tuple[Floats, Floats | None]]:
-        """Return centers and weights: fits without constraints, and must-link neighborhoods."""
-        k, starts = self.n_clusters, list[tuple[Floats, Floats | None]]()
-        n_near = self._n_restarts() - len(free)
+        """Return centers and weights, alternately without constraints and from neighborhoods."""
+        k, initializations = self.n_clusters, list[tuple[Floats, Floats | None]]()
+        n_from_pairs = self._n_restarts() - len(free)
         for i, (state, seed) in enumerate(zip(free, data.seeds, strict=False)):
             if not state.dropped:
-                starts.append((state.centers, state.weights))
-            near = choose_neighborhoods(rows, k, agreeing=True, seed=seed if i else None)
-            if i >= n_near or not len(near.centroids):
+                initializations.append((state.centers, state.weights))
+            neighborhoods = choose_neighborhoods(rows, k, agreeing=True, seed=seed if i else None)
+            if i >= n_from_pairs or not len(neighborhoods.centroids):
                 continue
-            known = np.where(np.isnan(near.centroids), data.survey.mean, near.centroids)
+            known = np.where(
+                np.isnan(neighborhoods.centroids), data.survey.mean, neighborhoods.centroids
+            )
             points = np.concatenate([known, state.centers])
-            mass = np.concatenate([near.weights, state.counts])
-            uniforms = np.random.default_rng([seed, _OF_NEIGHBORHOODS]).random(k)
+            mass = np.concatenate([neighborhoods.weights, state.counts])
+            uniforms = np.random.default_rng([seed, _NEIGHBORHOOD_STREAM]).random(k)
             drawn = draw_apart(points, mass, k, uniforms, len(known))
             # With fewer than k distinct points, points are repeated.
-            starts.append((points[np.resize(drawn, k)], None))
-        return starts
+            initializations.append((points[np.resize(drawn, k)], None))
+        return initializations
 
-    def _found_centers(self, data: OpenData, constrained: ConstrainedRows) -> Floats:
+    def _centers_of_restarts(self, data: OpenData, constrained: ConstrainedRows) -> Floats:
         """Return the centers of all restarts (r, k, p) from one initialization."""
         k, rows = self.n_clusters, data.rows
-        if not isinstance(self.init, str) or self.init not in _COVERING:
+        if not isinstance(self.init, str) or self.init not in _NEIGHBORHOOD_INITS:
             return initial_centers(Initialization(data, k, self.init))
-        found = choose_neighborhoods(constrained, k, agreeing=self.init != "neighborhoods")
-        # A feature that is missing in all rows of a neighborhood is set to the mean of all rows.
-        known = np.where(np.isnan(found.centroids), data.survey.mean, found.centroids)
+        neighborhoods = choose_neighborhoods(constrained, k, agreeing=self.init != "neighborhoods")
+        # A feature without values in a neighborhood gets the mean of all rows.
+        known = np.where(
+            np.isnan(neighborhoods.centroids), data.survey.mean, neighborhoods.centroids
+        )
         n_missing = k - len(known)
-        is_drawn = _COVERING[self.init] != "k-means||" and n_missing > 0
-        if is_drawn and rows.n_rows - len(found.rows) >= n_missing:
-            # The clusters of these rows already have their centers.
-            rows = rows.excluding(found.rows)
+        is_drawn = _NEIGHBORHOOD_INITS[self.init] != "k-means||" and n_missing > 0
+        if is_drawn and rows.n_rows - len(neighborhoods.rows) >= n_missing:
+            # These rows already belong to an initial center.
+            rows = rows.excluding(neighborhoods.rows)
         data = replace(data, rows=rows)
-        return initial_centers(Initialization(data, k, _COVERING[self.init], known))
+        return initial_centers(Initialization(data, k, _NEIGHBORHOOD_INITS[self.init], known))
 
     @property
     def _prediction_weights(self) -> Floats | None:  # type: ignore[override]
@@ -292,14 +300,14 @@ class ConstrainedClusterer(BaseClusterer):
         best, constraints = state[number], problem.constrained.constraints
         if history and "restarts" in history[0]:
             passes = history[-1]["passes"]
-            # The records of the selected restart.
+            # Only the records of the selected restart remain.
             history = [
                 {key: value for key, value in record.items() if key != "restarts"}
                 | record["restarts"][number]
                 for record in history
                 if record["restarts"][number] is not None
             ]
-            # The fit also made the passes of the other restarts.
+            # Passes are those of all restarts.
             history[-1]["passes"] = passes
         self.history_ = history
         self._metric = EUCLIDEAN
@@ -319,7 +327,7 @@ class ConstrainedClusterer(BaseClusterer):
         note_observed(self, None if best.masses is None else best.masses > 0)
         function = self._row_function(data.rows.dtype)
         if not best.settled:
-            # The last pass moved the centers, and labels are those of the pass.
+            # The last pass moved the centers, but labels are for the centers before.
             w = best.assignment_weights
             function = function.with_centers(best.assignment_centers, None if (w == 1).all() else w)
         known = RowLabels(constraints.rows, best.labels.astype(np.int32), self.n_clusters)
@@ -327,13 +335,13 @@ class ConstrainedClusterer(BaseClusterer):
 
 
 def _warn_of_costly_pairs(state: RestartState, survey: Survey) -> None:
-    """Warn if the clusters are much wider than those without constraints."""
+    """Warn if the clusters are much wider than without constraints."""
     if state.spread is None:
         return
     w = state.assignment_weights
     before = float(w @ state.spread) * survey.weight
     after = float(w @ within_scatter(state, survey))
-    if after > _COSTLY * before > 0:
+    if after > _COST_RATIO * before > 0:
         warn(
             f"The constraints raise the within-cluster sum of squares to {after / before:.2g} "
             "times its value without them. Check the pairs in contradicting_pairs_, or use "
@@ -442,8 +450,8 @@ class PairwiseClusterer(ConstrainedClusterer):
 class Neighborhoods(NamedTuple):
     """Groups of rows that belong together.
 
-    `centroids` (h, p): NaN for a feature that is missing in all rows. `weights` (h,): total weights
-    of the rows. `rows` (m,): global numbers of the rows of all groups, ascending.
+    `centroids` (h, p) are NaN for a feature without values.  `weights` (h,) are total weights.
+    `rows` (m,) are the ascending numbers of the rows of all groups.
     """
 
     centroids: Floats
@@ -454,9 +462,9 @@ class Neighborhoods(NamedTuple):
 def agreeing_groups(constrained: ConstrainedRows) -> Ints:
     """Group must-linked rows and rows of one label, without violating cannot-links.
 
-    If constraints contradict each other, must-links would join groups that cannot-links separate.
-    So must-links are used in order, heavy ones first, then short ones, and a must-link that would
-    join such groups is skipped.  Groups are numbered in the order of their smallest rows.
+    Must-links are used by decreasing weight, then by increasing length.  A must-link is skipped if
+    it would join groups that a cannot-link separates.  Groups are numbered in the order of their
+    smallest rows.
     """
     c = constrained.constraints
     if not c.n_contradictions:
@@ -473,8 +481,8 @@ def agreeing_groups(constrained: ConstrainedRows) -> Ints:
     left = np.concatenate([labeled[:-1][same], left[order]])
     right = np.concatenate([labeled[1:][same], right[order]])
     cannot = np.flatnonzero(~c.pair_is_must_link)
-    foes = np.column_stack([c.pair_left[cannot], c.pair_right[cannot]])
-    return agreeing_components(left, right, foes, c.classes)
+    cannot_links = np.column_stack([c.pair_left[cannot], c.pair_right[cannot]])
+    return agreeing_components(left, right, cannot_links, c.classes)
 
 
 def choose_neighborhoods(
@@ -483,24 +491,24 @@ def choose_neighborhoods(
     """Choose at most k neighborhoods: the largest, then weighted farthest-first.
 
     This is the "Seeding" of the PCSKM paper: the next neighborhood maximizes the smallest
-    ``|c - c'| sqrt(n n')`` to the chosen ones.  Neighborhoods are :func:`agreeing_groups`, or the
-    components of the must-links, as in the paper.  The result also contains the rows of
-    neighborhoods that are not chosen.  With a `seed`, neighborhoods are drawn in proportion to ``n
-    |c - c'|^2``.
+    ``|c - c'| sqrt(n n')`` to the chosen neighborhoods.  With a `seed`, neighborhoods are drawn in
+    proportion to ``n |c - c'|^2`` instead.  Neighborhoods are :func:`agreeing_groups` if
+    `agreeing`, else the components of the must-links, as in the paper.  The result also contains
+    the rows of neighborhoods that are not chosen.
     """
     c = constrained.constraints
     group = agreeing_groups(constrained) if agreeing else c.component
-    # Groups of more than one row, and those with a label.
+    # Rows in groups of several rows, and labeled rows.
     used = np.flatnonzero((np.bincount(group)[group] > 1) | (c.classes >= 0))
     if not len(used):
         return Neighborhoods(constrained.x[:0].astype(np.float64), np.empty(0), c.rows[:0])
     _, number = np.unique(group[used], return_inverse=True)
-    kept = constrained.x[used], constrained.weight[used], number, int(number.max()) + 1
+    arguments = constrained.x[used], constrained.weight[used], number, int(number.max()) + 1
     if constrained.are_complete:
-        sums, weights = label_sums(*kept)
+        sums, weights = label_sums(*arguments)
         centroids = sums / weights[:, None]
     else:
-        sums, masses, weights = observed_label_sums(*kept)
+        sums, masses, weights = observed_label_sums(*arguments)
         centroids = np.divide(sums, masses, out=np.full_like(sums, np.nan), where=masses > 0)
     order = np.argsort(-weights, kind="stable")
     centroids, weights = centroids[order], weights[order]
@@ -511,14 +519,16 @@ def choose_neighborhoods(
         drawn = draw_apart(points, weights, k, np.random.default_rng(seed).random(k))
         return Neighborhoods(centroids[drawn], weights[drawn], c.rows[used])
     chosen: list[int] = []
-    least = np.full(len(centroids), np.inf)
+    min_distances = np.full(len(centroids), np.inf)
     while len(chosen) < min(k, len(centroids)):
         # All distances are infinite at first, so the first choice is the largest neighborhood.
-        new = int(np.argmax(least))
-        apart = direct_distances(
+        new = int(np.argmax(min_distances))
+        distances = direct_distances(
             centroids, centroids[new : new + 1], missing=not constrained.are_complete
         )
-        least = np.minimum(least, np.sqrt(apart[:, 0]) * np.sqrt(weights * weights[new]))
+        min_distances = np.minimum(
+            min_distances, np.sqrt(distances[:, 0]) * np.sqrt(weights * weights[new])
+        )
         chosen.append(new)
-        least[chosen] = -1.0
+        min_distances[chosen] = -1.0
     return Neighborhoods(centroids[chosen], weights[chosen], c.rows[used])

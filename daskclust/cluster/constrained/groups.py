@@ -6,7 +6,7 @@ not decide if a coloring exists, so :func:`color` finds a first coloring without
 
 A vertex with fewer than k neighbors can always be colored after its neighbors.  If such vertices
 are removed repeatedly, the k-core of the graph remains.  In *smallest-last* order the k-core comes
-first, and only its vertices may have no color left.  So only the k-core needs a search.
+first.  Only its vertices may have no color left, so only the k-core needs a search.
 (``scipy.optimize.milp`` finds colorings of the same cost, but takes more than 100 times as long.)
 """
 
@@ -22,19 +22,19 @@ from daskclust.core.kernels.linkage import find_root
 
 
 @compiled()
-def _join(left: Ints, right: Ints, foes: Ints, classes: Ints, parent: Ints) -> None:
+def _join(left: Ints, right: Ints, cannot_links: Ints, classes: Ints, parent: Ints) -> None:
     # Cannot-link f has the ends 2 f and 2 f + 1.  The ends in a component form a linked list, and
     # lists are concatenated when their components are joined.
-    n, n_foes = len(parent), len(foes)
+    n, n_cannot_links = len(parent), len(cannot_links)
     first, last = np.full(n, -1), np.full(n, -1)
     count = np.zeros(n, np.int64)
-    after = np.full(2 * n_foes, -1)
-    for end in range(2 * n_foes):
-        i = foes[end // 2, end % 2]
+    next_end = np.full(2 * n_cannot_links, -1)
+    for end in range(2 * n_cannot_links):
+        i = cannot_links[end // 2, end % 2]
         if first[i] < 0:
             first[i] = end
         else:
-            after[last[i]] = end
+            next_end[last[i]] = end
         last[i] = end
         count[i] += 1
     for e in range(len(left)):
@@ -44,8 +44,8 @@ def _join(left: Ints, right: Ints, foes: Ints, classes: Ints, parent: Ints) -> N
         if count[a] > count[b]:
             a, b = b, a
         end = first[a]
-        while end >= 0 and find_root(parent, foes[end // 2, 1 - end % 2]) != b:
-            end = after[end]
+        while end >= 0 and find_root(parent, cannot_links[end // 2, 1 - end % 2]) != b:
+            end = next_end[end]
         if end >= 0:
             continue
         parent[a] = b
@@ -54,14 +54,14 @@ def _join(left: Ints, right: Ints, foes: Ints, classes: Ints, parent: Ints) -> N
         if first[b] < 0:
             first[b], last[b] = first[a], last[a]
         elif first[a] >= 0:
-            after[last[b]] = first[a]
+            next_end[last[b]] = first[a]
             last[b] = last[a]
     for i in range(n):
         parent[i] = find_root(parent, i)
 
 
 def agreeing_components(left: Ints, right: Ints, cannot_link: Ints, classes: Ints) -> Ints:
-    """Join must-linked rows in order, except where this violates a cannot-link or a class.
+    """Join must-linked rows in order, unless this violates a cannot-link or a class.
 
     A must-link is skipped if a cannot-link connects the components of its two rows, or if these
     components have different classes.  `classes` (n,) is -1 for rows without a class.  Components
@@ -138,7 +138,7 @@ def greedy(costs, indptr, neighbors, order, labels):
     Return the number of vertices that remain uncolored because their neighbors have all colors.
     """
     k = costs.shape[1]
-    # Vertex for which a color was last found at a neighbor.
+    # Last vertex with a neighbor of this color.
     vertex_of_color = np.full(k, -1, dtype=np.int64)
     n_uncolored = 0
     for v in order:
@@ -159,7 +159,7 @@ def greedy(costs, indptr, neighbors, order, labels):
 
 #: Maximum number of groups whose clusters are exchanged at once.
 _LONGEST_CHAIN = 256
-#: Gain of an exchange that may be a rounding error, as a fraction of the cost.
+#: Maximum rounding error of the gain of an exchange, as a fraction of the cost.
 _NO_GAIN = 1e-12
 
 
@@ -208,8 +208,8 @@ def improve(costs: Any, indptr: Any, neighbors: Any, labels: Any, n_sweeps: int)
         for v in range(n):
             for c in range(k):
                 old = labels[v]
-                # If an exchange lowers the cost, at least one vertex of the chain gains.  So it is
-                # sufficient to try the chains of vertices that gain.
+                # If an exchange lowers the cost of a chain, it lowers the cost of at least one of
+                # its vertices.  So only chains of such vertices are tried.
                 if costs[v, c] >= costs[v, old]:
                     continue
                 mark += 1
@@ -232,17 +232,18 @@ class _Part(NamedTuple):
     neighbors: Ints
     members: Ints
     local: Ints
-    any_will_do: bool
+    ignore_costs: bool
 
 
 class _Tree(NamedTuple):
     """State of a search for a coloring of m vertices (members) with k colors.
 
-    `colors` (m,): color of each member, or -1. `blocked` (m, k): number of neighbors of a member
-    that have the color. `used` (k,): number of members that have the color. `stack` (m,): colored
-    members, in the order in which they were colored; the depth is a position in this order. `tried`
-    (m + 1, k): True if the color was tried at this depth. `spent` (m + 1,): cost of the members
-    that are colored before this depth.
+    - `colors` (m,): color of each member, or -1.
+    - `blocked` (m, k): number of neighbors of a member that have the color.
+    - `used` (k,): number of members that have the color.
+    - `stack` (m,): colored members, in order.  A depth is a position in this order.
+    - `tried` (m + 1, k): True if the color was tried at this depth.
+    - `spent` (m + 1,): cost of the members that are colored before this depth.
     """
 
     colors: Ints
@@ -280,10 +281,10 @@ def _two_cheapest(costs: Any, v: int, blocked: Any, i: int) -> tuple[int, float,
 def _next_vertex(part: Any, tree: Any, depth: int) -> tuple[int, float]:
     """Return the member to color next, and a lower bound of the cost of the coloring.
 
-    This is the member with the fewest possible colors.  Of several, it is the member with the
-    largest difference of its two lowest costs, or with the most neighbors if costs do not matter.
+    This is the member with the fewest possible colors.  Ties are broken by the largest difference
+    of the two lowest costs, or by the most neighbors if costs are ignored.
     """
-    costs, indptr, _, members, _, any_will_do = part
+    costs, indptr, _, members, _, ignore_costs = part
     colors, blocked = tree.colors, tree.blocked
     bound = tree.spent[depth]
     pick, fewest, highest = _COMPLETE, costs.shape[1] + 1, -1.0
@@ -294,7 +295,7 @@ def _next_vertex(part: Any, tree: Any, depth: int) -> tuple[int, float]:
         n_possible, first, second = _two_cheapest(costs, v, blocked, i)
         if n_possible == 0:
             return _DEAD, np.inf
-        if any_will_do:
+        if ignore_costs:
             priority = float(indptr[v + 1] - indptr[v])
         else:
             bound += first
@@ -307,7 +308,7 @@ def _next_vertex(part: Any, tree: Any, depth: int) -> tuple[int, float]:
 @inner()
 def _next_color(part: Any, tree: Any, depth: int) -> int:
     """Return the color to try next for the member of this depth, or -1 if all were tried."""
-    costs, any_will_do = part.costs, part.any_will_do
+    costs, ignore_costs = part.costs, part.ignore_costs
     blocked, used, tried = tree.blocked, tree.used, tree.tried
     i = tree.stack[depth]
     v = part.members[i]
@@ -315,12 +316,12 @@ def _next_color(part: Any, tree: Any, depth: int) -> int:
     for c in range(used.size):
         if blocked[i, c] or tried[depth, c]:
             continue
-        if best < 0 or (not any_will_do and costs[v, c] < costs[v, best]):
+        if best < 0 or (not ignore_costs and costs[v, c] < costs[v, best]):
             best = c
     if best >= 0:
         tried[depth, best] = True
-        if any_will_do and used[best] == 0:
-            # Unused colors are equivalent, so only one of them is tried.
+        if ignore_costs and used[best] == 0:
+            # Unused colors are equivalent, so try only the first.
             for c in range(used.size):
                 if used[c] == 0:
                     tried[depth, c] = True
@@ -346,17 +347,17 @@ def _search_tree(part: Any, tree: Any, labels: Any, best: float, budget: int) ->
 
     Return the number of improvements, or -1 if the search was not completed within the budget.
     """
-    costs, members, any_will_do = part.costs, part.members, part.any_will_do
+    costs, members, ignore_costs = part.costs, part.members, part.ignore_costs
     depth = 0
     n_improvements = 0
     for _ in range(budget):
         pick, bound = _next_vertex(part, tree, depth)
-        cheaper = any_will_do or bound < best
+        cheaper = ignore_costs or bound < best
         if pick == _COMPLETE and cheaper:
             best = bound
             n_improvements += 1
             labels[members] = tree.colors
-            if any_will_do:
+            if ignore_costs:
                 return n_improvements
         color = -1
         if pick >= 0 and cheaper:
@@ -373,7 +374,7 @@ def _search_tree(part: Any, tree: Any, labels: Any, best: float, budget: int) ->
             color = _next_color(part, tree, depth)
         i = tree.stack[depth]
         _count_color(part, tree, i, color, 1)
-        cost = 0.0 if any_will_do else costs[members[i], color]
+        cost = 0.0 if ignore_costs else costs[members[i], color]
         tree.spent[depth + 1] = tree.spent[depth] + cost
         depth += 1
     return -1
@@ -388,17 +389,16 @@ def search(
     local: Any,
     labels: Any,
     budget: int,
-    any_will_do: bool,
+    ignore_costs: bool,
 ) -> int:
     """Color the vertices `members` (m,) by branch and bound, without regard to other vertices.
 
     `labels` of the members are a proper coloring to improve, or all -1; they are overwritten.
-    `local` (n,) must be -1 everywhere, and is so at the end. `budget` is the maximum number of
-    nodes of the search tree.  With `any_will_do` the search ignores the costs and stops at the
-    first coloring.
+    `local` (n,) is a buffer of -1, and is reset.  `budget` is the maximum number of nodes of the
+    search tree.  With `ignore_costs` the search ends at the first coloring.
 
-    Return 1 if the new coloring is the cheapest one, or any coloring with `any_will_do`.  Return 0
-    if the search was not completed within the budget, and -1 if no coloring exists.
+    Return 1 if the coloring is the cheapest, or the first with `ignore_costs`.  Return 0 if the
+    search was not completed within the budget, and -1 if no coloring exists.
     """
     m, k = members.size, costs.shape[1]
     is_uncolored = labels[members[0]] < 0
@@ -407,7 +407,7 @@ def search(
         local[members[i]] = i
         if not is_uncolored:
             best += costs[members[i], labels[members[i]]]
-    part = _Part(costs, indptr, neighbors, members, local, any_will_do)
+    part = _Part(costs, indptr, neighbors, members, local, ignore_costs)
     tree = _Tree(
         np.full(m, -1, dtype=np.int64),
         np.zeros((m, k), dtype=np.int64),

@@ -1,9 +1,9 @@
 """Iterations of constrained k-means: assign all rows, fill empty clusters, move the centers.
 
-Rows without a constraint do not interact, so they are assigned block by block.  The constrained
-rows are few: they are fetched once and assigned on the client.  An estimator of the family is one
-:class:`Assignment` of the constrained rows and one :class:`Update` that follows an iteration.
-:class:`ConstrainedLloyd` iterates with them.  All restarts of a fit share every pass over the data.
+Rows without a constraint are assigned block by block.  The constrained rows are few: they are
+fetched once and assigned on the client.  An estimator combines an :class:`Assignment` of the
+constrained rows and an :class:`Update` after each iteration.  :class:`ConstrainedLloyd` iterates
+with them.  All restarts of a fit share every pass over the data.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ _COMPARED_PASSES = 5
 class ConstrainedRows:
     """Constraints and the rows to which they apply.
 
-    `x` (m, p): the constrained rows, in row order. `weight` (m,): their sample weights, all
-    positive. `are_complete`: True if no value is missing, so that simpler kernels can be used.
+    `x` (m, p) are the constrained rows, in row order.  `weight` (m,) are their positive sample
+    weights.  `are_complete` is True if no value is missing.
     """
 
     constraints: PairwiseConstraints
@@ -52,36 +52,36 @@ class ConstrainedRows:
     def fetch(cls, rows: Rows, constraints: PairwiseConstraints) -> Self:
         """Fetch the constrained rows in one pass over the chunks that contain them.
 
-        Rows of weight 0 and rows without values are removed together with their constraints.
+        Rows of weight 0 and rows without values are removed, with their constraints.
         """
         if not len(constraints.rows):
             return cls(constraints, np.empty((0, rows.n_features)), np.empty(0), True)
         x, weight = rows.take(constraints.rows)
         missing = np.isnan(x)
-        absent = (weight == 0) | missing.all(axis=1)
-        if absent.any():
-            remaining = constraints.without(absent)
-            n_labels = int(((constraints.classes >= 0) & absent).sum())
+        is_unused = (weight == 0) | missing.all(axis=1)
+        if is_unused.any():
+            remaining = constraints.without(is_unused)
+            n_labels = int(((constraints.classes >= 0) & is_unused).sum())
             warn(
-                f"{int(absent.sum())} constrained row(s) have sample_weight 0 or no values (the "
-                f"first is row {int(constraints.rows[absent][0])}). They are ignored, and so are "
+                f"{int(is_unused.sum())} constrained row(s) have sample_weight 0 or no values (the "
+                f"first is row {int(constraints.rows[is_unused][0])}). They are ignored, including "
                 f"their {constraints.n_pairs - remaining.n_pairs} pair(s) and {n_labels} label(s).",
                 ConstraintWarning,
             )
-            present = np.searchsorted(constraints.rows, remaining.rows)
-            constraints, x, weight = remaining, x[present], weight[present]
-            missing = missing[present]
+            positions = np.searchsorted(constraints.rows, remaining.rows)
+            constraints, x, weight = remaining, x[positions], weight[positions]
+            missing = missing[positions]
         return cls(constraints, x, weight, not missing.any())
 
     def farthest(
         self, centers: Floats, weights: Floats, labels: Ints
     ) -> Iterator[tuple[Floats, float, int]]:
-        """Yield (row, weight, cluster) of rows that differ from their centers, farthest first."""
+        """Yield (row, weight, cluster) of rows away from their centers, farthest first."""
         distances = direct_distances(self.x, centers, weights, missing=True)
         lengths = distances[np.arange(len(labels)), labels]
-        off = off_center(self.x, lengths, weights)
+        is_off_center = off_center(self.x, lengths, weights)
         for i in np.argsort(-lengths, kind="stable"):
-            if off[i]:
+            if is_off_center[i]:
                 yield self.x[i].astype(np.float64), float(self.weight[i]), int(labels[i])
 
 
@@ -96,8 +96,8 @@ class Assignment:
     ) -> tuple[Ints, dict[str, Any]]:
         """Return new labels of the constrained rows, and entries of ``history_``.
 
-        `distances` (m, k): weighted squared distances to the centers. `weights` (p,): feature
-        weights of these distances. `labels` (m,): previous labels, or -1. `unit` (p,): cost of a
+        `distances` (m, k) are weighted squared distances to the centers, with the feature weights
+        `weights` (p,).  `labels` (m,) are previous labels, or -1.  `unit` (p,) is the cost of a
         violated pair by feature, for ``penalty="scaled"``.
         """
         return labels, {}
@@ -111,16 +111,18 @@ class Assignment:
 class RestartState:
     """State of one restart after an iteration.
 
-    `centers` (k, p): means of the clusters. `weights` (p,): newest feature weights of distances.
-    `assignment_centers`, `assignment_weights`: centers and weights of the last assignment. `labels`
-    (m,): labels of the constrained rows, or -1. `sums` (k, p), `counts` (k,): statistics of the
-    clusters; NaN while the constrained rows have no labels. `masses` (k, p): weight of the observed
-    values, if some values are missing. `round`: number of the current feature weights, from 1.
-    `passes`: iterations with these weights. `settled`: True if the last iteration changed nothing.
-    `n_refounded`: number of iterations in which a constrained row filled an empty cluster. `unit`
-    (p,): cost of a violated pair of weight 1 by feature; None unless the penalty is ``"scaled"``.
-    `spread` (p,): mean squared difference of rows and centers in the clusters without constraints,
-    if they were computed. `dropped`: True if the restart ended early because others were better.
+    - `centers` (k, p): means of the clusters.
+    - `weights` (p,): newest feature weights of distances.
+    - `assignment_centers`, `assignment_weights`: centers and weights of the last assignment.
+    - `labels` (m,): labels of the constrained rows, or -1.
+    - `sums` (k, p), `counts` (k,): statistics of the clusters; NaN before the first labels.
+    - `masses` (k, p): weight of the observed values, if some values are missing.
+    - `round`: number of the round, from 1.  `passes`: iterations in this round.
+    - `settled`: True if the last iteration changed nothing.
+    - `n_refounded`: number of iterations in which a constrained row filled an empty cluster.
+    - `unit` (p,): cost of a violated pair of weight 1 by feature, for ``penalty="scaled"``.
+    - `spread` (p,): mean squared difference of rows and centers without constraints, if computed.
+    - `dropped`: True if the restart ended early because other restarts were better.
     """
 
     centers: Annotated[Floats, "f k p"]
@@ -176,9 +178,9 @@ class RestartState:
 class Iteration(NamedTuple):
     """One iteration of one restart.
 
-    `squared_shift`: weighted squared shift of all centers. `repaired`: True if an empty cluster
-    received a row. `refounded`: True if this row is constrained; labels are then forgotten. `last`:
-    True if the round ends because of the maximum number of passes.
+    `squared_shift` is the weighted squared shift of all centers.  `repaired` is True if an empty
+    cluster received a row.  `refounded` is True if this row is constrained; labels are then reset.
+    `last` is True if the round has the maximum number of passes.
     """
 
     before: RestartState
@@ -192,7 +194,7 @@ class Iteration(NamedTuple):
     def has_converged(self, tolerance: Floats) -> bool:
         """Return True if the weighted squared shift is at most the weighted mean of `tolerance`.
 
-        `tolerance` has shape (p,).  If it is 0, the iteration must not have changed anything.
+        `tolerance` has shape (p,).  If it is 0, nothing may have changed.
         """
         if self.state.settled or self.repaired or not tolerance.any():
             return bool(self.state.settled)
@@ -204,8 +206,8 @@ class Iteration(NamedTuple):
 class Update:
     """Update after the centers have moved; the base class minimizes Eq. 8 with fixed weights.
 
-    `tolerance` (p,): see :meth:`Iteration.has_converged`. `max_rounds`: maximum number of feature
-    weights with which the centers are iterated.
+    `tolerance` (p,): see :meth:`Iteration.has_converged`.  `max_rounds`: maximum number of rounds,
+    which differ by their feature weights.
     """
 
     tolerance: Any
@@ -215,10 +217,10 @@ class Update:
         """Return True if the cost of a restart predicts its final cost."""
         return state.passes >= _COMPARED_PASSES
 
-    def update(self, done: Iteration) -> tuple[RestartState, dict[str, Any]]:
+    def update(self, iteration: Iteration) -> tuple[RestartState, dict[str, Any]]:
         """Return the state for the next iteration, and entries of the record."""
-        converged = done.has_converged(self.tolerance)
-        return replace(done.state, finished=converged), {"converged": converged}
+        converged = iteration.has_converged(self.tolerance)
+        return replace(iteration.state, finished=converged), {"converged": converged}
 
     def cost(self, state: RestartState) -> float:
         """Return the cost by which restarts are compared."""
@@ -242,9 +244,9 @@ class Update:
 class ConstrainedLloyd:
     """Constrained k-means with an assignment of the constrained rows and an update.
 
-    `start`: function that returns the initial states of all restarts. `max_iter`: maximum number of
-    iterations. `max_passes`: maximum number of iterations with the same feature weights.
-    `n_survivors`: number of restarts that continue after all restarts are comparable; None for all.
+    `start` returns the initial states of all restarts.  `max_iter` is the maximum number of
+    iterations, and `max_passes` the maximum number in a round.  As soon as restarts are comparable,
+    only `n_survivors` of them continue; None means all.
     """
 
     kind: ClassVar[Any] = tuple[RestartState, ...]
@@ -297,8 +299,7 @@ class ConstrainedLloyd:
                 restarts[r], stats.of(i), float(stats.inertia[i].sum())
             )
             provisional |= may_change
-        states = self._without_losers(states)
-        # The record of a single restart is that of the iteration.
+        states = self._drop_worst(states)
         new_records = [record for record in records if record is not None]
         single = len(records) == 1
         return Step(
@@ -318,20 +319,20 @@ class ConstrainedLloyd:
             return remaining[0]
         return remaining[best_restart([self.update.cost(restarts[r]) for r in remaining])]
 
-    def _without_losers(self, restarts: list[RestartState]) -> list[RestartState]:
+    def _drop_worst(self, restarts: list[RestartState]) -> list[RestartState]:
         """Drop all but the `n_survivors` best restarts as soon as all are comparable."""
         if self.n_survivors is None or any(state.dropped for state in restarts):
             return restarts
         for state in restarts:
-            # Clusters can only be compared if there are labels.
+            # Restarts without labels cannot be compared.
             has_clusters = not np.isnan(state.counts).any()
             if not (state.finished or (has_clusters and self.update.is_comparable(state))):
                 return restarts
-        losers = list(range(len(restarts)))
-        for _ in range(min(self.n_survivors, len(losers))):
-            losers.pop(best_restart([self.update.cost(restarts[r]) for r in losers]))
+        worst = list(range(len(restarts)))
+        for _ in range(min(self.n_survivors, len(worst))):
+            worst.pop(best_restart([self.update.cost(restarts[r]) for r in worst]))
         return [
-            replace(state, finished=True, dropped=True) if r in losers else state
+            replace(state, finished=True, dropped=True) if r in worst else state
             for r, state in enumerate(restarts)
         ]
 
@@ -340,8 +341,8 @@ class ConstrainedLloyd:
     ) -> tuple[RestartState, dict[str, Any], bool]:
         """Assign the constrained rows of a restart, and move its centers.
 
-        `others` and `inertia` are the statistics of the unconstrained rows.  Return the new state,
-        the record, and True if the result depends on the maximum number of passes.
+        `others` and `inertia` are statistics of the unconstrained rows.  Return the new state, the
+        record, and True if the state depends on the maximum number of passes.
         """
         w, rows = state.weights, self.constrained
         distances = direct_distances(rows.x, state.centers, w, missing=self.missing)
@@ -351,9 +352,11 @@ class ConstrainedLloyd:
             sums, counts = label_sums(rows.x, rows.weight, labels, len(others.counts))
             assigned = Clusters(others.sums + sums, others.counts + counts)
         else:
-            own = observed_label_sums(rows.x, rows.weight, labels, len(others.counts))
+            constrained_sums = observed_label_sums(rows.x, rows.weight, labels, len(others.counts))
             assigned = Clusters(
-                others.sums + own.sums, others.counts + own.counts, others.masses + own.masses
+                others.sums + constrained_sums.sums,
+                others.counts + constrained_sums.counts,
+                others.masses + constrained_sums.masses,
             )
         inertia += float(distances[np.arange(len(labels)), labels].sum())
         violations = self.assignment.violations(labels)
@@ -365,7 +368,7 @@ class ConstrainedLloyd:
         sums, counts, masses = clusters
         repaired = clusters is not assigned and not np.array_equal(counts, assigned.counts)
         n_moved = int((labels != state.labels).sum())
-        # Statistics before the first iteration are NaN, so they differ.
+        # In the first iteration, previous statistics are NaN, so they differ.
         settled = not (repaired or n_moved) and (
             np.array_equal(sums, state.sums) and np.array_equal(counts, state.counts)
         )
@@ -386,7 +389,7 @@ class ConstrainedLloyd:
         if refounded:
             new_state = replace(new_state, n_refounded=state.n_refounded + 1).forget_labels()
         squared_shift = float((w * (centers - state.centers) ** 2).sum())
-        updated, more = self.update.update(
+        updated, update_entries = self.update.update(
             Iteration(state, new_state, squared_shift, repaired, refounded, last, violations)
         )
         record = {
@@ -394,11 +397,11 @@ class ConstrainedLloyd:
             "center_shift": float(np.sqrt(squared_shift)),
             "moved": n_moved if len(labels) == self.rows.n_rows else None,
             **entries,
-            **more,
+            **update_entries,
             "inertia": inertia,
             "repaired": repaired,
         }
-        # In an earlier iteration, a constrained row might fill the cluster that is still empty.
+        # With more passes, a constrained row might fill a cluster that is empty.
         return updated, record, last and bool((new_state.counts <= 0).any())
 
     def _fill_empty(
@@ -406,10 +409,10 @@ class ConstrainedLloyd:
     ) -> tuple[Clusters, bool]:
         """Give each empty cluster the row farthest from its center.
 
-        Unconstrained rows come first.  A constrained row would return to the cluster of its pairs,
-        so labels are forgotten if a constrained row fills a cluster; the second value is then True.
-        This happens at most k times per restart, because constraints may leave rows for fewer than
-        k clusters.
+        Unconstrained rows come first.  If a constrained row fills a cluster, labels are reset and
+        the second value is True, because the row would otherwise return to the cluster of its
+        pairs.  This happens at most k times per restart, because constraints may make k clusters
+        impossible.
         """
         if (clusters.counts > 0).all():
             return clusters, False

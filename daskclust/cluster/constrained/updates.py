@@ -1,8 +1,8 @@
 """Updates after the centers have moved: sparse feature weights, and a learned metric.
 
-Sparse weights: a round assigns rows and moves centers until no label changes.  Then the features
-get new weights.  The next round begins from the same centers without labels, as in the published
-program.
+Sparse weights: a round assigns rows and moves centers until no label changes.  Then new feature
+weights are computed.  The next round begins at the same centers without labels, as in the
+published program.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ from daskclust.core.warn import warn
 _COMPARED_ROUNDS = 2
 #: Upper bound for the relative error of a difference of two means.
 _ROUNDING = 8 * np.finfo(np.float64).eps
-#: Number of restarts with ``n_init="auto"``, by initialization.  The first weights decide which
-#: features count, and many restarts converge to the features of a few outliers.
+#: Number of restarts with ``n_init="auto"``, by initialization.  Several are needed, because many
+#: restarts converge to the features of a few outliers.
 SPARSE_RESTARTS: Mapping[str, int] = dict.fromkeys(("k-means||", "k-means++", "random"), 4)
 
 
 def within_scatter(state: RestartState, survey: Survey) -> Floats:
     """Return the sum of squared differences to the cluster means, by feature (p,).
 
-    TSS - BSS needs no additional pass.  It loses digits if clusters are much narrower than the
-    data, so values below its rounding error are set to 0.
+    It is computed as TSS - BSS, without another pass.  Values below the rounding error of this
+    difference are set to 0.
     """
     weight = survey.weight if state.masses is None else state.masses.sum(axis=0)
-    everything = weight * survey.variance
-    scatter = everything - between_scores(state.sums, state.observed, survey.mean)
+    total_scatter = weight * survey.variance
+    scatter = total_scatter - between_scores(state.sums, state.observed, survey.mean)
     reach = np.maximum(np.abs(survey.low), np.abs(survey.high))
     noise = (_ROUNDING * reach) * np.sqrt(survey.weight)
-    scatter[scatter <= _ROUNDING * everything + noise * (noise + np.sqrt(everything))] = 0.0
+    scatter[scatter <= _ROUNDING * total_scatter + noise * (noise + np.sqrt(total_scatter))] = 0.0
     return scatter
 
 
-#: The weights in a saved model.
+#: Attributes of feature weights in a saved model.
 SPARSE_ATTRIBUTES: Mapping[str, Entry] = {
     "feature_weights_": Array("p", low=0),
     "feature_scores_": Array("p"),
@@ -58,7 +58,7 @@ def sparsity_bound(sparsity: float | None, p: int) -> float:
     """Return the bound s of the L1 norm of the weights of p features."""
     if sparsity is None:
         return float(np.sqrt(p))
-    # A value with a few digits may stand for sqrt(p).
+    # The user may have rounded sqrt(p).
     if not 1 <= sparsity <= np.sqrt(p) * (1 + 1e-3):
         raise ValueError(
             f"sparsity must be between 1 and sqrt(n_features) = {np.sqrt(p):.6g}, got {sparsity}. "
@@ -71,10 +71,10 @@ def sparsity_bound(sparsity: float | None, p: int) -> float:
 class SparseWeights(Update):
     """Feature weights from scores under an L1 bound, at the end of each round.
 
-    `sparsity`: the bound s. `tolerance`: relative L1 change of the weights at which the fit has
-    converged. `penalty_share`: maximum fraction of the sum of all gamma (Eq. 6) that violated
-    constraints subtract from the scores. With 0 the scores are gamma; with infinity they are gamma'
-    of Eq. 15.
+    `sparsity` is the bound s.  `tolerance` is the maximum relative L1 change of the weights of a
+    converged fit.  Violated constraints subtract at most the fraction `penalty_share` of the sum of
+    gamma (Eq. 6) from the scores.  With 0 the scores are gamma; with infinity they are gamma' of
+    Eq. 15.
     """
 
     survey: Survey
@@ -83,16 +83,16 @@ class SparseWeights(Update):
     penalty_share: float = 0.0
 
     def is_comparable(self, state: RestartState) -> bool:
-        # A state without passes in its round has no labels, so it has no cost.
+        # Without passes in its round, a state has no labels and no cost.
         return bool(state.round > _COMPARED_ROUNDS and state.passes)
 
-    def update(self, done: Iteration) -> tuple[RestartState, dict[str, Any]]:
+    def update(self, iteration: Iteration) -> tuple[RestartState, dict[str, Any]]:
         """Update the weights at the end of a round; the fit ends if they do not change."""
-        state, number = done.state, int(done.state.round)
-        if not (state.settled or done.last):
+        state, number = iteration.state, int(iteration.state.round)
+        if not (state.settled or iteration.last):
             return state, {"round": number}
         w = state.assignment_weights
-        # The first weights, ones, stand for ``w_j = 1 / sqrt(p)``.
+        # Initial weights of 1 stand for ``w_j = 1 / sqrt(p)``.
         old = np.full(len(w), 1 / np.sqrt(len(w))) if (w == 1).all() else w
         solution = feature_weights(self.scores(state), self.sparsity)
         # Without a positive score the weights do not change, which ends the fit.
@@ -114,7 +114,7 @@ class SparseWeights(Update):
         """Return gamma of the clusters (Eq. 6)."""
         scale = np.maximum(np.abs(self.survey.low), np.abs(self.survey.high))
         gamma = between_scores(state.sums, state.observed, self.survey.mean)
-        # Differences of equal means are rounding errors, for a constant feature or k = 1.
+        # For a constant feature or k = 1, differences of means are rounding errors.
         gamma[gamma <= state.counts.sum() * (_ROUNDING * scale) ** 2] = 0.0
         return gamma
 
@@ -124,11 +124,11 @@ class SparseWeights(Update):
         violations = self.assignment.violations(state.labels) if self.penalty_share else None
         if violations is None:
             return gamma
-        lost = violations.feature_sums(state.unit)
-        total, most = float(lost.sum()), self.penalty_share * float(gamma.sum())
-        if total > most:
-            lost = lost * (most / total)
-        return gamma - lost
+        penalties = violations.feature_sums(state.unit)
+        total, limit = float(penalties.sum()), self.penalty_share * float(gamma.sum())
+        if total > limit:
+            penalties = penalties * (limit / total)
+        return gamma - penalties
 
     def cost(self, state: RestartState) -> float:
         """Return minus Eq. 13, which is maximized, for the newest weights."""
@@ -158,15 +158,15 @@ class SparseWeights(Update):
                 else "No feature separates the clusters; use at least two distinct clusters."
             )
             warn(
-                f"No feature score is positive in round {state.round}; the last weights are kept. "
+                f"No feature score is positive in round {state.round}; weights did not change. "
                 f"{why}",
                 ConvergenceWarning,
             )
         if record["weights_tied"]:
             warn(
                 f"sparsity={self.sparsity:.4g} cannot be reached: "
-                f"{int((state.weights > 0).sum())} features share the largest score and are all "
-                "kept. Use a larger sparsity, or drop repeated features.",
+                f"{int((state.weights > 0).sum())} features share the largest score, so all have a "
+                "positive weight. Use a larger sparsity, or drop repeated features.",
                 ConvergenceWarning,
             )
         if not record["converged"]:
@@ -195,17 +195,17 @@ class DiagonalMetric(Update):
     scale: float
     least_gain: float | None
 
-    def update(self, done: Iteration) -> tuple[RestartState, dict[str, Any]]:
-        if done.refounded:
+    def update(self, iteration: Iteration) -> tuple[RestartState, dict[str, Any]]:
+        if iteration.refounded:
             # Labels are forgotten, so there are no clusters to learn from.
-            objective = done.state.objective - self._log_term(done.state.weights)
-            state, converged = replace(done.state, objective=objective), False
+            objective = iteration.state.objective - self._log_term(iteration.state.weights)
+            state, converged = replace(iteration.state, objective=objective), False
         else:
-            state = self._weighted(done.state, done.violations)
+            state = self._weighted(iteration.state, iteration.violations)
             converged = (
-                done.has_converged(self.tolerance)
+                iteration.has_converged(self.tolerance)
                 if self.least_gain is None
-                else bool(abs(state.objective - done.before.objective) <= self.least_gain)
+                else bool(abs(state.objective - iteration.before.objective) <= self.least_gain)
             )
         return replace(state, finished=converged), {"converged": converged}
 
