@@ -67,6 +67,9 @@ _SUBSPACE_ITERATIONS = 4
 _DRAW_PASSES = 3
 #: Time of a draw of narrow rows, in registers, relative to a pass with as many multiplications.
 _SLOWER = 1.5
+#: Multiplications up to which an iteration on the sample has the precision of the rows: compiling
+#: kernels for a second precision takes seconds.
+_SMALL = 2**18
 #: Words that separate the random numbers of the tries from those of other draws.
 _OF_TRIES, _OF_DIRECTIONS = 2**33 + 1, 2**33 + 2
 
@@ -147,6 +150,8 @@ def _improved_sets(
     drawn = _greedy_sets(points, weight, k, seed, n_sets, n_draws(k), n_known)
     if min(map(len, drawn)) < k:
         return [rows[min(drawn, key=len)].astype(np.float64)]
+    if points.size * k <= _SMALL:
+        points = points.astype(rows.dtype)
     inside = WeightedRows(points, weight, weight @ points / weight.sum())
     sets = [points[positions].astype(np.float64) for positions in drawn]
     best = _best_after_swaps(inside, sets, max(CHEAP, _SWAP_PASSES * n_rows * k * p))

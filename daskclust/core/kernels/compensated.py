@@ -14,7 +14,7 @@ from daskclust.core.array_types import Array, Floats
 from daskclust.core.kernels.compiling import compiled, inner
 
 
-@compiled()
+@inner()
 def two_sum(a: float, b: float) -> tuple[float, float]:
     """Return a rounded sum and its rounding error."""
     total = a + b
@@ -69,6 +69,14 @@ def sum_terms(terms: Iterable[Floats]) -> Floats:
 
 
 @inner(counted=False)
+def _add_columns(hi, lo, c, column, terms, first, count):
+    for j in range(count):
+        total, error = two_sum(hi[c, column + j], terms[c, first + j])
+        hi[c, column + j] = total
+        lo[c, column + j] += error
+
+
+@inner(counted=False)
 def flush(hi, lo, sums, totals, n_kinds):
     """Add the plain sums of a segment to the compensated totals, and reset them to 0.
 
@@ -79,11 +87,9 @@ def flush(hi, lo, sums, totals, n_kinds):
     for c in range(sums.shape[0]):
         if totals[c, 0] != 0.0:
             for kind in range(n_kinds):
-                columns, group = (
-                    slice(kind * p, (kind + 1) * p),
-                    sums[c, kind * width : kind * width + p],
-                )
-                add_plain(hi[c, columns], lo[c, columns], group)
-            add_plain(hi[c, n_kinds * p :], lo[c, n_kinds * p :], totals[c])
-        sums[c] = 0.0
-        totals[c] = 0.0
+                _add_columns(hi, lo, c, kind * p, sums, kind * width, p)
+            _add_columns(hi, lo, c, n_kinds * p, totals, 0, totals.shape[1])
+        for j in range(sums.shape[1]):
+            sums[c, j] = 0.0
+        for j in range(totals.shape[1]):
+            totals[c, j] = 0.0

@@ -111,10 +111,13 @@ def n_draws(k: int) -> int:
     return 2 + int(np.log(k))
 
 
-@inner()
+@inner(counted=False)
 def _draw_position(uniform: float, mass: Any, squared: Any, potential: Any) -> int:
     """Draw a position with odds ``mass squared``, using the sums of tiles."""
-    goal = uniform * potential.sum()
+    total = 0.0
+    for t in range(potential.size):
+        total += potential[t]
+    goal = uniform * total
     tile, last = 0, -1
     for t in range(potential.size):
         if potential[t] > 0.0:
@@ -132,19 +135,17 @@ def _draw_position(uniform: float, mass: Any, squared: Any, potential: Any) -> i
     return last
 
 
-@compiled()
-def _draw_greedily(points, mass, uniforms, positions, n_first):
+@compiled(counted=False)
+def _draw_greedily(points, mass, uniforms, positions, n_first, room):
+    # Buffers come from the caller, because the functions of NumPy take long to compile.
+    tries, tried, costs, squared, potential = room
     k, n_tries = uniforms.shape
-    n_tiles, p = points.shape[:2]
-    tries = np.empty((n_tries, p), np.float32)
-    tried = np.empty(n_tries, np.intp)
-    costs = np.empty(n_tries)
+    n_tiles, p = points.shape[0], points.shape[1]
     # All distances are equal at the start, so there is one draw by mass.
-    squared = np.full((n_tiles, WIDTH), np.float32(1.0))
-    potential = np.zeros(n_tiles)  # in loops, which compile faster than mass.sum(axis=1)
     for t in range(n_tiles):
         for i in range(WIDTH):
             potential[t] += mass[t, i]
+            squared[t, i] = np.float32(1.0)
     for count in range(k):
         n_now = n_tries if count >= max(1, n_first) else 1
         for c in range(n_now):
@@ -158,7 +159,9 @@ def _draw_greedily(points, mass, uniforms, positions, n_first):
             for j in range(p):
                 tries[c, j] = points[tried[c] // WIDTH, j, tried[c] % WIDTH]
         if count == 0:
-            squared[:] = np.float32(np.inf)
+            for t in range(n_tiles):
+                for i in range(WIDTH):
+                    squared[t, i] = np.float32(np.inf)
         best = 0
         if n_now > 1:
             # The values of a tile stay in the cache for all draws.
@@ -209,7 +212,15 @@ def draw_greedy(tiles: Tiles, k: int, uniforms: Floats, n_first: int = 0) -> Any
     section 7.
     """
     places = np.zeros(k, dtype=np.intp)
-    return places[: _draw_greedily(*tiles, np.ascontiguousarray(uniforms), places, n_first)]
+    (n_tiles, p, _), n_tries = tiles.points.shape, uniforms.shape[1]
+    room = (
+        np.empty((n_tries, p), np.float32),
+        np.empty(n_tries, np.intp),
+        np.empty(n_tries),
+        np.empty((n_tiles, WIDTH), np.float32),
+        np.zeros(n_tiles),
+    )
+    return places[: _draw_greedily(*tiles, np.ascontiguousarray(uniforms), places, n_first, room)]
 
 
 #: Number of points of a tile, and maximum number of draws that are compared at once.

@@ -72,9 +72,9 @@ class Layout(NamedTuple):
     precision of the rows; ``consts`` (P, width) contain ``|c|^2``, infinite for padding.  ``tail``
     (q, narrow) and ``tail_consts`` are the same for the centers after the last whole panel, or
     empty.  ``variant`` is one of the five layouts, and ``lanes`` the number of lanes of the running
-    minima.  ``active`` (q,) are the features of non-zero weight.  ``shift`` (p,) is subtracted
-    before rows are scored.  If ``in_place``, rows are scored without a copy, with all features and
-    without a shift.
+    minima.  ``active`` (q,) are the features of non-zero weight, and ``scales`` (q,) their weights.
+    ``shift`` (p,) is subtracted before rows are scored.  If ``in_place``, rows are scored without a
+    copy, with all features and without a shift.
     """
 
     panels: NDArray
@@ -85,47 +85,54 @@ class Layout(NamedTuple):
     lanes: int
     shift: NDArray
     active: NDArray[np.intp]
+    scales: Floats
     in_place: bool
 
 
 @compiled(counted=False)
-def _is_near_origin(centers, shift):
-    """Return True if scores of unshifted rows lose no relevant precision."""
-    square, spread = 0.0, 0.0
-    for c in range(centers.shape[0]):
-        for j in range(centers.shape[1]):
-            gap = centers[c, j] - shift[j]
-            square += centers[c, j] * centers[c, j]
-            spread += gap * gap
-    return bool(square <= _NEAR_ORIGIN * spread)
-
-
-@compiled(counted=False)
-def place(exact, layout):
-    """Write centers into a layout, replacing the previous ones."""
-    centers, weights = exact.points, exact.weights
-    shift, active = layout.shift, layout.active
+def _place(centers, layout, limit):
+    """Write centers into a layout; return True if the norm of each of them is below a limit."""
+    shift, active, scales = layout.shift, layout.active, layout.scales
     panels, consts, tail, tail_consts = layout[:4]
     width = consts.shape[1]
+    below = True
     for c in range(centers.shape[0]):
         square = 0.0
         panel, lane = c // width, c % width
         for q in range(active.size):
             j = active[q]
             moved = centers[c, j] - np.float64(shift[j])
-            weight = weights[j] if weights.size else 1.0
-            square += weight * (moved * moved)
+            square += scales[q] * (moved * moved)
             if c < consts.size:
-                panels[panel, q, lane] = -2.0 * moved * weight
+                panels[panel, q, lane] = -2.0 * moved * scales[q]
             else:
-                tail[q, c - consts.size] = -2.0 * moved * weight
+                tail[q, c - consts.size] = -2.0 * moved * scales[q]
         if c < consts.size:
             consts[panel, lane] = square
         else:
             tail_consts[c - consts.size] = square
+        below &= consts.dtype.type(square) < limit
+    return below
 
 
-_NO_WEIGHTS = read_only(np.empty(0))
+def place(centers: Floats, layout: Layout, *, observed: bool = False) -> Any:
+    """Write centers into a layout, replacing the previous ones.
+
+    Return the relative error of a score, in the precision of the rows.  It is infinite if the
+    scores of centers may overflow.
+    """
+    q, dtype = layout.active.size, layout.panels.dtype
+    kind = np.finfo(dtype)
+    # A score's terms are at most |x|^2 + |c|^2, and |x|^2 is bounded by the doubt.
+    if not _place(centers, layout, kind.max / dtype.type(16)):
+        return dtype.type(np.inf)
+    terms = q + _n_bytes(q) * (_BYTE // _GROUP) if observed else q
+    return dtype.type((terms + 8) * float(kind.eps))
+
+
+def _is_near_origin(centers: Floats, shift: NDArray) -> bool:
+    """Return True if scores of unshifted rows lose no relevant precision."""
+    return bool(np.square(centers).sum() <= _NEAR_ORIGIN * np.square(centers - shift).sum())
 
 
 def choose_origin(
@@ -135,7 +142,7 @@ def choose_origin(
     # Rows with overflow are decided exactly, without a shift.
     with np.errstate(over="ignore", invalid="ignore"):
         shift = (centers.mean(axis=0) if shift is None else shift).astype(dtype)
-    in_place = may_stay and bool(_is_near_origin(read_only(centers), shift))
+        in_place = may_stay and _is_near_origin(centers, shift)
     if in_place:
         shift[:] = 0
     return shift, in_place
@@ -176,6 +183,7 @@ def lay_out(
         min(width, full),
         shift,
         active,
+        np.ones(q) if feature_weights is None else feature_weights[active].astype(np.float64),
         in_place,
     )
 
@@ -195,11 +203,10 @@ def tile_rows(q: int, itemsize: int, n_tiles: int = 1) -> int:
 
 
 class _Centers(NamedTuple):
-    """Centers (k, p) for exact distances; weights (p,) unless uniform."""
+    """Centers (k, p) for exact distances, and weights of features (p,), or () if all are 1."""
 
     points: Floats
-    weights: Floats
-    uniform: bool
+    weights: Any
 
 
 class _Tile(NamedTuple):
@@ -352,27 +359,19 @@ def _prefetch_row(x, i, lines):
 
 @inner(counted=False)
 def _distance(x, i, centers, c, gaps):
-    points, weights, uniform = centers
-    if uniform:
-        return row_distance(x, i, points, c, (), 1.0, (), gaps)
+    points, weights = centers
     return row_distance(x, i, points, c, weights, 1.0, (), gaps)
 
 
 @inner(counted=False, forceinline=True)
 def add_tile(x, start, m, lines, centers, tile, sums, gaps):
     """Measure the rows of a tile, and add them to cluster sums unless ``sums`` is ()."""
-    points, weights, uniform = centers
+    points, weights = centers
     nearest, squared, scales = tile.nearest, tile.squared, tile.weight
-    if uniform:
-        for t in range(m):
-            _prefetch_row(x, start + m + t, lines)
-            c = np.intp(nearest[t])
-            squared[t] = row_distance(x, start + t, points, c, (), scales[t], sums, gaps)
-    else:
-        for t in range(m):
-            _prefetch_row(x, start + m + t, lines)
-            c = np.intp(nearest[t])
-            squared[t] = row_distance(x, start + t, points, c, weights, scales[t], sums, gaps)
+    for t in range(m):
+        _prefetch_row(x, start + m + t, lines)
+        c = np.intp(nearest[t])
+        squared[t] = row_distance(x, start + t, points, c, weights, scales[t], sums, gaps)
 
 
 @inner(counted=False)
@@ -395,23 +394,6 @@ def doubt(squared, low, bound):
     It has the precision of the scores, so that it does not overflow before the scores.
     """
     return bound * (type(low)(9) * type(low)(squared) - type(low)(5) * low)
-
-
-@inner(counted=False)
-def rounding(layout, k, gaps):
-    """Return the relative error of a score; infinite if the scores of centers may overflow."""
-    consts, tail_consts = layout.consts, layout.tail_consts
-    width = consts.shape[1]
-    limit = np.finfo(consts.dtype).max / 16
-    for c in range(k):
-        # A score's terms are at most |x|^2 + |c|^2, and |x|^2 is bounded by the doubt.
-        norm = consts[c // width, c % width] if c < consts.size else tail_consts[c - consts.size]
-        if not norm < limit:
-            return consts.dtype.type(np.inf)
-    terms = layout.panels.shape[1]
-    if len(gaps) > 0:
-        terms += gaps.bits.shape[1] * (_BYTE // _GROUP)
-    return consts.dtype.type((terms + 8) * np.finfo(consts.dtype).eps)
 
 
 @inner(counted=False)
@@ -462,7 +444,7 @@ def _settle(x, start, m, centers, tile, bound, sums, gaps):
 
 
 @compiled(counted=False)
-def _scan(x, row_weights, centers, layout, ends, out, room, tables, gaps):
+def _scan(x, row_weights, centers, layout, bound, ends, out, room, tables, gaps):
     """Process the tiles of a block; see :func:`sweeper`, which allocates the buffers."""
     (hi, lo), labels, distances = out
     packed, tile, sums, totals = room
@@ -475,7 +457,6 @@ def _scan(x, row_weights, centers, layout, ends, out, room, tables, gaps):
     if len(gaps) == 0:
         # Copying rows prefetches them.
         lines = lines if in_place else 0
-    bound = rounding(layout, k, gaps)
 
     # These are not literal zeros, for which Numba would compile the called functions again.
     top = np.intp(0)
@@ -528,13 +509,12 @@ def _scan(x, row_weights, centers, layout, ends, out, room, tables, gaps):
 
 def _lay_tables(layout: Layout, exact: _Centers) -> _Tables:
     centers, active, dtype = exact.points, layout.active, layout.panels.dtype
-    weights = 1.0 if exact.uniform else exact.weights[active]
     n_panels, width = layout.consts.shape
     n_groups = _n_bytes(active.size) * _BYTE // _GROUP
     squared = np.zeros((len(centers), n_groups * _GROUP))
     with np.errstate(over="ignore", invalid="ignore"):
         shift = layout.shift[active].astype(np.float64)
-        squared[:, : active.size] = weights * (centers[:, active] - shift) ** 2
+        squared[:, : active.size] = layout.scales * (centers[:, active] - shift) ** 2
         there = np.arange(WAYS)[:, None] >> np.arange(_GROUP) & 1
         sums = squared.reshape(len(centers), n_groups, _GROUP) @ there.T.astype(np.float64)
         flat = np.zeros((n_groups, WAYS, n_panels * width + layout.tail_consts.size), dtype)
@@ -556,11 +536,11 @@ def _n_bytes(q: int) -> int:
 
 
 def with_weights(centers: Floats, feature_weights: Floats | None) -> _Centers:
-    """Return centers in the form for compiled code; weights are empty if all are 1."""
+    """Return centers in the form for compiled code."""
     if feature_weights is None:
-        return _Centers(read_only(centers), _NO_WEIGHTS, True)
+        return _Centers(read_only(centers), ())
     weights = np.ascontiguousarray(feature_weights, dtype=np.float64)
-    return _Centers(read_only(centers), read_only(weights), False)
+    return _Centers(read_only(centers), read_only(weights))
 
 
 def make_tile(size: int, layout: Layout, dtype: np.dtype[Any]) -> _Tile:
@@ -619,7 +599,7 @@ def sweeper(
     out = tuple(stats), labels, distances
 
     def sweep() -> None:
-        place(exact, layout)
-        _scan(x, row_weights, exact, layout, ends, out, room, tables, gaps)
+        bound = place(exact.points, layout, observed=observed)
+        _scan(x, row_weights, exact, layout, bound, ends, out, room, tables, gaps)
 
     return sweep

@@ -40,7 +40,6 @@ from daskclust.core.kernels.nearest._tiles import (
     make_tile,
     move_row,
     place,
-    rounding,
     score_tile,
     tile_rows,
     with_weights,
@@ -117,7 +116,7 @@ def moves_of(before: Floats, centers: Floats, shift: Floats | None, dtype: np.dt
     places = np.full(k, -1)
     places[movers] = np.arange(count)
     origin = choose_origin(centers, shift, dtype)[0].astype(np.float64)
-    # Like `rounding`, which needs a layout of all centers.
+    # Like `place`, which needs a layout of all centers.
     limit = np.finfo(dtype).max / 32
     reach = ((centers - origin) ** 2).sum(axis=1)
     bound = float((p + 8) * np.finfo(dtype).eps) if (reach < limit).all() else np.inf
@@ -173,16 +172,15 @@ def _measure(x, origin, square):
 
 
 @compiled(counted=False)
-def _review(x, centers, moves, layout, kept, apart, rows, room):
+def _review(x, centers, moves, layout, away, kept, apart, rows, room):
     """Update bounds; write the rows to compare to the start of ``rows``, and return their number.
 
-    ``layout`` contains the movers; ``apart`` receives squared distances of rows to their centers.
+    ``layout`` contains the movers, ``away`` is the error of their scores; ``apart`` receives squared distances of rows to their centers.
     """
     points = centers.points
     labels, others, near, low, lengths, _ = kept
     packed, tile = room
     size = packed.shape[0]
-    away = rounding(layout, moves.movers.size, ())
     n, count = x.shape[0], 0
     for start in range(0, n, size):
         # Rows to compare with the movers are stored after n.
@@ -236,7 +234,7 @@ def _review(x, centers, moves, layout, kept, apart, rows, room):
 
 
 @compiled(counted=False)
-def _search(x, centers, layout, rows, count, first, kept, apart, room, runners):
+def _search(x, centers, layout, bound, rows, count, first, kept, apart, room, runners):
     """Compare the first rows of ``rows`` with all centers.
 
     ``first`` receives the centers of the lowest scores, before doubtful rows are decided exactly,
@@ -247,7 +245,6 @@ def _search(x, centers, layout, rows, count, first, kept, apart, room, runners):
     packed, tile = room
     size = packed.shape[0]
     k = centers.points.shape[0]
-    bound = rounding(layout, k, ())
     for start in range(0, count, size):
         m = min(size, count - start)
         _score(x, rows, start, m, layout, packed, tile)
@@ -348,18 +345,18 @@ def accumulate_kept(
     else:
         labels, others = kept.labels.copy(), kept.others.copy()
         kept = Kept(labels, others, kept.near.copy(), kept.low.copy(), lengths, origin)
-        some = with_weights(centers[moves.movers], None)
-        layout = lay_out(some.points, None, shift, x.dtype)._replace(shift=origin)
-        place(some, layout)
+        some = read_only(centers[moves.movers])
+        layout = lay_out(some, None, shift, x.dtype)._replace(shift=origin)
+        away = place(some, layout)
         room = packed, make_tile(size, layout, x.dtype)
-        count = _review(x, exact, moves, layout, kept, apart, rows, room)
+        count = _review(x, exact, moves, layout, away, kept, apart, rows, room)
     first = kept.labels.copy()
     if count:
         layout = lay_out(centers, None, shift, x.dtype)
-        place(exact, layout)
+        bound = place(exact.points, layout)
         room = packed, make_tile(size, layout, x.dtype)
         runners = np.empty(size, x.dtype), np.empty(size, x.dtype), np.empty(size, np.int32)
-        _search(x, exact, layout, rows, count, first, kept, apart, room, runners)
+        _search(x, exact, layout, bound, rows, count, first, kept, apart, room, runners)
     if n:
         ends = np.array([n]) if segments is None else segments
         weights = read_only(np.empty(0) if weight is None else weight)
