@@ -17,7 +17,6 @@ from uuid import uuid4
 
 import dask.array as da
 import numpy as np
-import zarr
 from dask.base import tokenize
 from dask.sizeof import sizeof
 
@@ -40,6 +39,7 @@ from daskclust.core.storage.stored_array import (
     SeenFiles,
     StoredArray,
     arrays_in,
+    is_zarr_array,
 )
 
 Key = Any
@@ -100,7 +100,7 @@ def graph_behind(array: Any) -> ArrayGraph:
         return ArrayGraph(keys, graph, futures=chunks if all(map(is_future, chunks)) else None)
     graph, keys = graph_of(array, optimized=True)
     graph, inputs, leaves = needed(graph, keys)
-    stored = [key for key in leaves if isinstance(_node_value(graph[key]), zarr.Array)]
+    stored = [key for key in leaves if is_zarr_array(_node_value(graph[key]))]
     for key in _only_sliced(graph, inputs, stored):
         # The chunk retries a failed read, so the array need not retry it.
         graph[key] = StoredArray(_node_value(graph[key]), NEVER_AGAIN)

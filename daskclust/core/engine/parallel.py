@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
 import dask
@@ -41,7 +41,9 @@ from daskclust.core.engine.rows import OpenRows, Rows
 from daskclust.core.engine.threads import showing_tasks, side_by_side, threads_pay
 from daskclust.core.engine.unchanged import check_same, joined
 from daskclust.core.kernels.sparse import is_sparse
-from daskclust.core.storage.shuffle_files import GroupedRows
+
+if TYPE_CHECKING:  # imports Zarr
+    from daskclust.core.storage.shuffle_files import GroupedRows
 
 
 def _called(function: Callable[[Any, Any], Any], item: Any, shared: Any) -> Any:

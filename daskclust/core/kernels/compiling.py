@@ -8,7 +8,7 @@ from typing import Any
 
 import numba.core.event as numba_events
 import numba.experimental.function_type  # noqa: F401  # registers types
-from numba import _dynfunc, njit
+from numba import _dynfunc, njit  # type: ignore[attr-defined]  # compiled
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_machinery import register_pass
@@ -50,13 +50,12 @@ class _LinkedLibrary(JITCodeLibrary):
     """Intermediate code of a function, which is optimized only as part of its callers."""
 
     def _optimize_functions(self, ll_module: Any) -> None:
-        ll_module.data_layout = self._codegen._data_layout
+        ll_module.data_layout = str(self.codegen.target_data)
 
     def _optimize_final_module(self) -> None:
         pass
 
     def _finalize_final_module(self) -> None:
-        self._finalize_dynamic_globals()
         self._finalized = True
 
 

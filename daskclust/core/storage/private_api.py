@@ -9,9 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from fsspec import AbstractFileSystem
-from fsspec.asyn import AsyncFileSystem
-
 
 def file_of_xarray(value: Any) -> str | None:
     """Return the file of an array of an xarray backend (NetCDF, HDF5 or rioxarray), or None."""
@@ -29,6 +26,9 @@ def inside_xarray(layer: Any) -> Iterator[Any]:
 
 def walks(files: Any) -> bool:
     """Return True if a file system of fsspec finds files by walking through folders."""
+    from fsspec import AbstractFileSystem
+    from fsspec.asyn import AsyncFileSystem
+
     kind = type(files)
     # Asynchronous file systems get `find` from `_find`, in each object.
     own = getattr(kind, "_find", AsyncFileSystem._find) is not AsyncFileSystem._find

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import os
 import pickle
+import sys
 import zlib
 from collections.abc import Iterable, Iterator
 from functools import cached_property, lru_cache, partial
@@ -20,21 +21,21 @@ from itertools import product
 from math import prod
 from operator import eq
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cloudpickle  # type: ignore[import-untyped]
 import dask.array as da
 import numpy as np
-import zarr
-from fsspec.implementations.local import LocalFileSystem
 from numpy.typing import NDArray
-from zarr.core.buffer import default_buffer_prototype
-from zarr.core.sync import sync
 
 from daskclust.core.storage.private_api import inside_xarray
 from daskclust.core.storage.redact import redact
 from daskclust.core.storage.retry import Retries, persistently, unseen, unwritten
 from daskclust.exceptions import MemoryPlanError, StoreError
+
+# The code that opens an array imports Zarr, which takes as long as a small fit.
+if TYPE_CHECKING:
+    import zarr
 
 #: Maximum number of chunks of an array whose files the client lists.
 _MAX_LISTED = 2**20
@@ -44,10 +45,14 @@ _BLOSC_HEADER = 16
 
 def _grid(array: zarr.Array) -> tuple[str, tuple[int, ...], tuple[int, ...]] | None:
     """Return the folder of an array's files, the chunk shape, and the shape of the chunk grid."""
+    from zarr.storage import FsspecStore, LocalStore
+
     store, root = array.store, None
-    if type(store) is zarr.storage.LocalStore:
+    if type(store) is LocalStore:
         root = str(store.root)
-    elif type(store) is zarr.storage.FsspecStore:
+    elif type(store) is FsspecStore:
+        from fsspec.implementations.local import LocalFileSystem
+
         # `dask.array.from_zarr` converts a path to this kind of store.
         files = getattr(store.fs, "sync_fs", store.fs)
         root = str(store.path) if type(files) is LocalFileSystem else None
@@ -172,8 +177,12 @@ _METADATA = {2: ".zarray", 3: "zarr.json"}
 
 def metadata_digest(array: zarr.Array) -> str | None:
     """Return a digest of an array's metadata, without attributes in Zarr v2, or None."""
+    from zarr.core.buffer import default_buffer_prototype
+    from zarr.core.sync import sync
+    from zarr.storage import LocalStore
+
     name = f"{array.path}/{_METADATA[array.metadata.zarr_format]}".lstrip("/")
-    if type(array.store) is zarr.storage.LocalStore:
+    if type(array.store) is LocalStore:
         # Opening the store would create its folder.
         try:
             file = Path(array.store.root) / name
@@ -260,6 +269,8 @@ class StoredArray:
     """
 
     def __init__(self, array: zarr.Array, retries: Retries | None = None) -> None:
+        from zarr.storage import ZipStore
+
         self.__dict__["array"] = array
         self.path = array.path
         self.shape: tuple[int, ...] = tuple(array.shape)
@@ -278,7 +289,7 @@ class StoredArray:
         self._listed: bytes | None = None
         self._some: SeenFiles | None = None
         store = array.store
-        archive = [store.path] if isinstance(store, zarr.storage.ZipStore) else []
+        archive = [store.path] if isinstance(store, ZipStore) else []
         self._archive = SeenFiles(archive)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -446,9 +457,14 @@ class StoredArray:
 Seen = SeenFiles | StoredArray
 
 
+def is_zarr_array(value: Any) -> bool:
+    """Return True if a value is an array of Zarr, which is not imported for this check."""
+    return isinstance(value, getattr(sys.modules.get("zarr"), "Array", ()))
+
+
 def arrays_in(value: Any, depth: int = 12) -> Iterator[zarr.Array]:
     """Yield the Zarr arrays in a node of a graph that are not in a :class:`StoredArray`."""
-    if isinstance(value, zarr.Array):
+    if is_zarr_array(value):
         yield value
     elif depth and isinstance(value, dict):
         for item in value.values():
@@ -468,7 +484,7 @@ def arrays_in(value: Any, depth: int = 12) -> Iterator[zarr.Array]:
 
 def values_of(array: Any) -> NDArray[Any]:
     """Read a small array; a Zarr array is read with the retries and errors of tasks."""
-    return StoredArray(array).read(...) if isinstance(array, zarr.Array) else np.asarray(array[...])
+    return StoredArray(array).read(...) if is_zarr_array(array) else np.asarray(array[...])
 
 
 def as_dask(array: zarr.Array | StoredArray) -> da.Array:

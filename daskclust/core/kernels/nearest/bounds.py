@@ -175,7 +175,8 @@ def _measure(x, origin, square):
 def _review(x, centers, moves, layout, away, kept, apart, rows, room):
     """Update bounds; write the rows to compare to the start of ``rows``, and return their number.
 
-    ``layout`` contains the movers, ``away`` is the error of their scores; ``apart`` receives squared distances of rows to their centers.
+    ``layout`` contains the movers, and ``away`` is the error of their scores.  ``apart`` receives
+    squared distances of rows to their centers.
     """
     points = centers.points
     labels, others, near, low, lengths, _ = kept
