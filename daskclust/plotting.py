@@ -108,7 +108,6 @@ def draw_label_map(
 
 
 def _renumbered(labels: Array, truth: Array) -> Ints:
-    """Renumber the clusters of a map by the classes that they match; -1 remains."""
     out = np.full(labels.shape, -1, dtype=np.int64)
     valid = labels >= 0
     overlap = valid & (truth >= 0)
@@ -487,7 +486,6 @@ def _escape_dollars(name: object) -> str:
 
 
 def _finish(ax: Any, title: str | None, hidden: Iterable[str] = ("top", "right")) -> None:
-    """Hide some sides of the frame, and set the title."""
     for side in hidden:
         ax.spines[side].set_visible(False)
     if title is not None:

@@ -292,7 +292,6 @@ class _Problem(DataAlone):
         return _State(centers, delta, np.inf, np.inf, False, False)
 
     def _sampled_centers(self, k: int) -> Floats:
-        """Return at most `k` distinct centers of the initialization of k-means."""
         k = min(k, self.rows.n_rows)
         centers = initial_centers(Initialization(self.data, k))[0]
         _, first = np.unique(centers, axis=0, return_index=True)

@@ -250,7 +250,6 @@ class HierarchicalKMeans(BaseClusterer):
 
     @property
     def _has_one_level(self) -> bool:
-        """True if only the first level is fitted, without temporary files."""
         return self._totals[0] == self._totals[-1] and self.max_cluster_size is None
 
     @property

@@ -407,7 +407,6 @@ array of shape (k, p), fitted model or callable, default="k-means||"
 
 
 def _whitened(data: OpenData) -> tuple[OpenData, Whitened]:
-    """Return the whitened data, and the metric that whitens rows."""
     survey = data.survey
     covariance = data.rows.reduce(COVARIANCE, MeanState(survey.mean))
     metric = Whitened.from_covariance(survey.mean, covariance)

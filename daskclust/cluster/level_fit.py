@@ -151,7 +151,6 @@ class HierarchyProblem(DataAlone):
         return self._groupings[depth]
 
     def _cluster(self, state: HierarchyState, depth: int) -> Step[HierarchyState]:
-        """Compute the children of some centers of a level."""
         grouping = self._groups(state, depth)
         if len(state.tree.levels) == depth:
             sizes = distribute_children(self.totals[depth], grouping.weights, grouping.counts)
@@ -214,7 +213,6 @@ class HierarchyProblem(DataAlone):
         )
 
     def _count_rows(self, state: HierarchyState) -> Step[HierarchyState]:
-        """Count the rows of the leaves, and divide large leaves."""
         for round_ in range(MAX_ROUNDS + 1):
             statistics = self.rows.reduce(LEAF_STATISTICS, LeafQuery(state.tree, self.n_probe))
             large = statistics.counts > (np.inf if self.max_size is None else self.max_size)
@@ -235,7 +233,6 @@ class HierarchyProblem(DataAlone):
     def _divide(
         self, state: HierarchyState, large: Ints, counts: Floats, round_: int
     ) -> HierarchyState:
-        """Cluster the rows of each large leaf."""
         assert self.max_size is not None
         tree = state.tree
         with Spill(self.spill.base) as spill:
@@ -263,7 +260,6 @@ class HierarchyProblem(DataAlone):
 def _fit_children(
     shared: tuple[KMeans, Grouping], task: ParentTask
 ) -> tuple[NDArray[np.float32], float]:
-    """Cluster the rows of one parent."""
     model, grouping = shared
     x, weight = grouping.read(task.parent)
     model = clone(model).set_params(n_clusters=task.n_children, random_state=task.seed)

@@ -435,7 +435,6 @@ class SeveralClusters:
 
     @cached_property
     def _slices(self) -> list[slice]:
-        """Slice of the clusters of each class."""
         ends = np.cumsum(self.sizes).tolist()
         return [slice(end - size, end) for end, size in zip(ends, self.sizes, strict=True)]
 

@@ -92,7 +92,6 @@ def _make_scene(
     nodata_fraction: float,
     **settings: float,
 ) -> _Scene:
-    """Draw the global data of a scene; `noise` is for informative and other bands."""
     wavelengths = np.linspace(400.0, 2500.0, n_bands)
     distance = np.min([np.abs(wavelengths - center) for center in _WINDOWS], axis=0)
     informative = np.zeros(n_bands, dtype=bool)

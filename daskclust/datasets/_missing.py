@@ -98,7 +98,6 @@ def remove_values(
 
 
 def _lazy_mcar(X: Any, fraction: float, seed: int) -> Any:
-    """Remove values from each block, with the random numbers of the complete array."""
     if X.ndim != 2:
         raise ValueError(f"X must have 2 dimensions, (n_samples, n_features), got {X.ndim}.")
     if np.isnan(X.shape[0]):
@@ -117,7 +116,6 @@ def _lazy_mcar(X: Any, fraction: float, seed: int) -> Any:
 
 
 def _floats(x: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return a copy as floats, with NaN for masked values."""
     if x.dtype.kind not in "fiubO":
         raise ValueError(f"X must have real numbers, got dtype {x.dtype}.")
     return np.ma.filled(x.astype(dtype), np.nan)
@@ -142,7 +140,6 @@ def _mcar_block(
 def _removal_probabilities(
     X: NDArray[np.floating[Any]], mechanism: str, fraction: float
 ) -> Floats | float:
-    """Return the probability of removal, broadcastable to `X`."""
     if mechanism == "mcar" or fraction == 0.0:
         return fraction
     n, p = X.shape

@@ -353,7 +353,6 @@ class AgglomerativeClustering(TreeEstimator):
         return len(self.leaf_weights_)
 
     def _set_cut(self, n_clusters: int | None, height: float | None) -> None:
-        """Cut the tree, and set the attributes of the cut."""
         heights = self.linkage_[:, 2]
         n_min = 1 + int(np.isinf(heights).sum())
         if height is not None:
@@ -444,7 +443,6 @@ class AgglomerativeClustering(TreeEstimator):
         return bundle
 
     def _cuts_as_html(self) -> str:
-        """Return the cuts as an HTML table, with the cut of the model in bold."""
         rows = "".join(
             f"<tr{' style=font-weight:bold' if cut.n_clusters == self.n_clusters_ else ''}>"
             f'<td class="n">{cut.n_clusters}</td><td class="n">{cut.height:.4g}</td>'

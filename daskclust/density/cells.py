@@ -464,7 +464,6 @@ def count_neighbors(
 
 
 def _margin(eps: float, low: Floats, high: Floats) -> float:
-    """Return `eps` plus an upper bound of rounding errors."""
     bounds = np.abs(np.concatenate([low, high]))
     largest = float(bounds[np.isfinite(bounds)].max(initial=0.0))
     return eps * (1.0 + 1e-9) + 4.0 * float(np.spacing(largest))

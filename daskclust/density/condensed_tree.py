@@ -122,7 +122,6 @@ def core_distances(points: Bubbles, min_samples: float) -> Floats:
 def _spanning_tree(
     centers: Array, extents: Array, spacings: Array, core: Array, edges: Array
 ) -> None:
-    """Compute the minimum spanning tree by Prim's algorithm, without storing distances."""
     m, p = centers.shape
     in_tree = np.zeros(m, np.bool_)
     best = np.full(m, np.inf)

@@ -63,7 +63,6 @@ _COUNT_RECORD = np.dtype([("row", np.int64), ("count", np.float64)])
 
 
 def _row_bytes(p: int) -> int:
-    """Return the approximate bytes per row of p features in the task of a box."""
     return 86 + 32 * p
 
 

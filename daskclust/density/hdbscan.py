@@ -436,7 +436,6 @@ class HDBSCAN(TreeEstimator):
         return self._map(data.X, membership, dtype, output, data.rows.lengths, patch, data.rows)
 
     def _set_cut(self, n_clusters: int, most: int | None = None) -> None:
-        """Cut the tree into clusters, and set the attributes of the clusters."""
         weights = self.leaf_weights_
         n_cut = self._count_cut(n_clusters, 1 + int((self._edges[:, 2] > 0.0).sum()))
         labels, _ = cut_longest(self._edges, weights, n_cut, _MIN_SIDE, most)

@@ -271,7 +271,6 @@ class TreeEstimator(FitPredict, Saveable, ClusterMixin, BaseEstimator):
         patch: tuple[Ints, Array] | None = None,
         like: Rows | None = None,
     ) -> Any:
-        """Map rows by their nearest leaf, lazily for Dask input."""
         nearest_leaf = NearestLeaf(self._leaves, self._metric, compute)
         names = getattr(self, "feature_names_in_", None)
         row_function = CheckedRows(nearest_leaf, working_dtype(X.dtype), names=names)
@@ -286,7 +285,6 @@ class TreeEstimator(FitPredict, Saveable, ClusterMixin, BaseEstimator):
     def _map_leaves(
         self, data: OpenData, problem: LeavesProblem, row_leaves: tuple[Ints, Ints]
     ) -> None:
-        """Store the leaf of each row, from which labels of all cuts are computed."""
         patch = row_leaves[0], row_leaves[1].astype(np.int32)
         self._row_leaves = self._map(
             data.X, None, np.int32, "leaves", data.rows.lengths, patch, data.rows

@@ -138,7 +138,6 @@ def _squared_distances(a: Floats, b: Floats) -> Floats:
 
 
 def _with_unmatched(old: Any, new: Any, k_old: int, new_labels: Ints) -> Ints:
-    """Return the new cluster of each old cluster, and then the unmatched new clusters."""
     out = np.full(k_old, -1, np.int64)
     out[old] = new
     return np.concatenate([out, np.setdiff1d(new_labels, out)])
@@ -318,7 +317,6 @@ def _fit_shares(model: Any) -> Floats | None:
 
 
 def _fit_means(model: Any) -> Floats | None:
-    """Return the centers in the space of the data, or None."""
     space = center_space(model)
     if space is None:
         means = getattr(model, "means_", None)

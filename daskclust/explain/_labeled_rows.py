@@ -159,7 +159,6 @@ class Labeled:
 
 
 def _name_of(model: Any, label: int, default: str) -> str:
-    """Return the name of a label of a model, or `default` without a name."""
     class_name = _class_of(model, label)
     if class_name is not None:
         return f"{class_name} ({label})"
@@ -207,7 +206,6 @@ def model_input(model: Any, X: Any) -> Any:
 
 
 def _levels(column: Any, name: Any) -> list[Any]:
-    """Return the levels of a column of categories or text."""
     categorical = hasattr(column, "cat")
     if hasattr(column, "to_dask_array"):
         if not categorical or not column.cat.known:
@@ -272,7 +270,6 @@ def _join_labels(labels: Ints, *, targets: Mapping[int, int]) -> Ints:
 
 
 def _codes(values: Array, *, classes: Array) -> Ints:
-    """Return positions of text labels in sorted classes."""
     return np.searchsorted(classes, values).astype(np.int64)
 
 

@@ -77,7 +77,6 @@ def _n_bins(k: int, p: int, n_rows: int) -> int:
 
 
 def _rows_of_bins(data: Labeled) -> int:
-    """Return the number of rows to sample for the choice of bins."""
     if not data.n_clusters:
         return _ROWS
     n_bins = _n_bins(data.n_clusters, len(data.features), data.rows.n_rows)
@@ -647,7 +646,6 @@ def profiles_of(data: Labeled, sample: LabelSample) -> Profiles:
 
 
 def _advice(data: Labeled, moments: Floats, bounds: Floats) -> str:
-    """Return advice if one feature dominates distances, else an empty text."""
     if not getattr(data.model, "_depends_on_units", False):
         return ""
     varies = bounds[0].min(axis=0) < bounds[1].max(axis=0)
@@ -667,7 +665,6 @@ def _weights(model: Any, p: int) -> Floats | None:
 
 
 def _values_at(text: Any, rows: Ints) -> Array:
-    """Return the values of some rows of a sequence, Series, or Dask array or Series."""
     if hasattr(text, "to_dask_array"):
         text = text.to_dask_array(lengths=True)
     values = text if hasattr(text, "compute") else np.asarray(text)

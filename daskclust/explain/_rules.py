@@ -138,7 +138,6 @@ class Rules:
         return "\n".join([*lines, *self._missing_rules()])
 
     def _missing_rules(self) -> list[str]:
-        """Return a sentence for each cluster without a rule."""
         why = f"in the sampled {self.things} it is not the largest cluster of any of the "
         return [
             f"{name}: no rule, because {why}{len(self.rules)} leaves; {share:.1%} of its "
@@ -328,7 +327,6 @@ def _rules_of_tree(
 
 
 def _paths(tree: Any) -> dict[int, list[Split]]:
-    """Return the splits on the path to each leaf."""
     paths: dict[int, list[Split]] = {}
     stack: list[tuple[int, list[Split]]] = [(0, [])]
     while stack:

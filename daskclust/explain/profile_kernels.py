@@ -37,7 +37,6 @@ _LABEL_BINS = 0.25
 
 
 def _kernel_arguments(x: Array, index: Ints, weight: Floats | None) -> tuple[Array, Array, Floats]:
-    """Return rows, labels and weights with the types that kernels require."""
     weights = np.empty(0) if weight is None else weight
     labels = np.ascontiguousarray(index, np.int32)
     return read_only(x), read_only(labels), read_only(weights)
@@ -169,7 +168,6 @@ def _ranks(n: int, count: int) -> Ints:
 
 
 def _ascending(columns: Array) -> list[Array]:
-    """Sort each row and remove missing values."""
     columns = np.sort(columns, axis=1)
     n_values = columns.shape[1] - np.isnan(columns).sum(axis=1)
     return [line[:count] for line, count in zip(columns, n_values, strict=True)]

@@ -195,7 +195,6 @@ def _check_finite(rows: RowBlock, x: Array, index: Ints) -> None:
 def _candidates(
     rows: RowBlock, index: Ints, k: int, state: LabelSampleRequest
 ) -> tuple[Ints, Floats]:
-    """Return positions and keys of the rows that may be in the sample."""
     counts = label_counts(index, -1, k - 1)[1:]
     # Draw twice the required number of rows of a label.  If they are too few, use all its rows.
     limits = np.append(

@@ -559,7 +559,6 @@ class AccuracyReport:
         return frame
 
     def _repr_html_(self) -> str:
-        """Return a table for notebooks."""
         frame = self.to_frame()
         return f"<p>{escape(repr(self))}</p>{frame.to_html(float_format='{:.3f}'.format)}"
 
@@ -611,7 +610,6 @@ def accuracy_of_counts(
 
 
 def _intervals_of_units(by_unit: Ints, n_classes: int) -> tuple[tuple[Floats, ...], int]:
-    """Return intervals of overall, producer's and user's accuracy, and the number of units."""
     units, at = np.unique(by_unit[:, 0], return_inverse=True)
     classes, labels, rows = by_unit[:, 1:].T
     correct, truth, labeled = np.zeros((3, len(units), n_classes))

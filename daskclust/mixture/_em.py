@@ -130,7 +130,6 @@ def maximize(sums: Floats, mixtures: Mixtures, shift: Floats, floor: Floor) -> M
 
 
 def _normalized_weights(mass: Floats, sizes: tuple[int, ...]) -> Floats:
-    """Return the weights of the components of each model."""
     starts = np.cumsum((0, *sizes))[:-1]
     mass = np.where(mass > 0, mass + _TINY, 0.0)
     return np.asarray(mass / np.repeat(np.add.reduceat(mass, starts), sizes))

@@ -229,7 +229,6 @@ def _fill_coefficients(means, variances, shift, logs, out):
 
 
 def _model_groups(bounds: Ints) -> list[tuple[int, int]]:
-    """Split the models into ranges ``first:last`` of about ``_COMPONENTS`` components."""
     if bounds[-1] <= _COMPONENTS:
         return [(0, len(bounds) - 1)]
     group_of_model = bounds[:-1] // _COMPONENTS

@@ -451,7 +451,6 @@ class GaussianMixture(FitPredict, Saveable, DensityMixin, BaseEstimator):
         return self._map(X, "imputed", n_columns=self.n_features_in_)
 
     def _likelihood(self, rows: Rows) -> float:
-        """Return the mean log-likelihood of a row; this takes one pass."""
         likelihood = rows.reduce(LIKELIHOOD, MixtureStack(self._mixtures(), self._shift))
         if not np.isfinite(likelihood[0]):
             # Another pass finds the row for the message.

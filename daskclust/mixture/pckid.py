@@ -536,7 +536,6 @@ class Embedding:
 
 
 def _apply_to_block(rows: RowBlock, function: CheckedRows) -> Array:
-    """Apply a row function to a block of the engine."""
     return function(rows.x, rows.runs[0][0])
 
 

@@ -175,7 +175,6 @@ def choose_by_pairs(
 
 
 def _models(candidates: Any, n_clusters: int | None, seed: int) -> dict[str, Any]:
-    """Return the unfitted candidates by name, in the order of the list."""
     if candidates is None:
         entries: Sequence[Any] = [
             (name, {param: [value] for param, value in params.items()}) for name, params in _DEFAULT
@@ -211,7 +210,6 @@ def _models(candidates: Any, n_clusters: int | None, seed: int) -> dict[str, Any
 
 
 def _unfitted(entry: Any, number: int, n_clusters: int | None) -> Any:
-    """Return an unfitted estimator from a name or an estimator."""
     if isinstance(entry, BaseEstimator):
         return clone(entry)
     classes = registry()
@@ -233,7 +231,6 @@ def _unfitted(entry: Any, number: int, n_clusters: int | None) -> Any:
 
 
 def _varied(model: Any, grid: Mapping[str, Any], number: int) -> list[Any]:
-    """Return a clone for each combination of values in a grid."""
     params = model.get_params(deep=False)
     for name, values in grid.items():
         if name not in params:
@@ -252,7 +249,6 @@ def _varied(model: Any, grid: Mapping[str, Any], number: int) -> list[Any]:
 
 
 def _check_candidate(model: Any, number: int) -> None:
-    """Raise ValueError for an estimator that cannot be compared."""
     name = type(model).__name__
     if not hasattr(model, "predict") or overrides(model, "fit", "predict"):
         raise ValueError(
@@ -272,7 +268,6 @@ def _check_candidate(model: Any, number: int) -> None:
 
 
 def _name(model: Any, n_clusters: int | None) -> str:
-    """Return the name of the class and the parameters that differ from their defaults."""
     defaults = type(model)().get_params(deep=False)
     changed = [
         f"{name}={value!r}"
@@ -309,7 +304,6 @@ class _HeldOutPairs:
         return int(self.fold.max()) + 1
 
     def _arguments(self, chosen: Bools) -> dict[str, Any]:
-        """Return the chosen pairs as arguments of ``fit``."""
         c, arguments = self.pairs, {}
         for name, kind in (("must_link", True), ("cannot_link", False)):
             is_kind = chosen & (c.pair_is_must_link == kind)
@@ -439,7 +433,6 @@ def _fit(name: str, model: Any, data: Data, arguments: Mapping[str, Any], rows: 
 
 
 def _predict(model: Any, x: Array) -> Array:
-    """Return the labels of rows without feature names."""
     nameless = copy(model)
     vars(nameless).pop("feature_names_in_", None)
     return np.asarray(nameless.predict(x))

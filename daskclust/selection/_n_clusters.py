@@ -197,7 +197,6 @@ def choose_n_clusters(
 
 
 def _check_fit(estimator: Any, criterion: str) -> None:
-    """Raise ValueError if the estimator does not support the criterion."""
     if criterion == "bic":
         is_supported, requirement = hasattr(estimator, "bic"), "a method bic, as mixtures have"
     elif criterion == "stability":
@@ -230,7 +229,6 @@ def _bic(model: Any, grid: Grid, rows: Rows) -> float:
 
 
 def _spread(model: Any, grid: Grid, rows: Rows) -> CentroidScores | None:
-    """Compute the centroid scores in the space of the estimator, in one pass."""
     if not grid.shares_passes:
         return _spread_of_labels(model.labels_, grid)
     if len(model._centers) < 2:

@@ -244,7 +244,6 @@ def _pairs_with_neighborhoods(
 
 
 def _distinct_pairs(points: _KnownPoints, pairs: Iterator[tuple[int, int]], n: int) -> Ints:
-    """Return the first n distinct pairs whose answers are unknown."""
     position = {int(row): i for i, row in enumerate(points.rows)}
     distinct: dict[tuple[int, int], None] = {}
     for a, b in pairs:

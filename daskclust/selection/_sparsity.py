@@ -160,7 +160,6 @@ def choose_sparsity(
 
 
 def _log_objective(model: Any) -> float:
-    """Return the logarithm of the weighted between-cluster sum of squares."""
     with np.errstate(divide="ignore"):
         return float(np.log(model.feature_weights_ @ np.maximum(model.feature_scores_, 0.0)))
 
@@ -193,7 +192,6 @@ def _by_gap(grid: Grid, values: Floats, n_references: int) -> Selection:
 
 
 def _pool(survey: Survey, dtype: Any) -> NDArray[Any]:
-    """Return the drawn rows in the order of the data, transposed."""
     picks = survey.picks[0]
     drawn = picks[picks["row"] >= 0]
     return np.ascontiguousarray(drawn[np.argsort(drawn["row"])]["x"].T, dtype=dtype)

@@ -421,7 +421,6 @@ class HardConstraints(Assignment):
         return labels, bool(exact.all())
 
     def _totals(self, costs: Floats, labels: Ints) -> Floats:
-        """Return the cost of each component."""
         starts, members = self.groups.components
         group_costs = costs[members, labels[members]]
         total: Floats = np.add.reduceat(group_costs, starts[:-1])

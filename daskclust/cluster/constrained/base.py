@@ -207,7 +207,6 @@ class ConstrainedClusterer(BaseClusterer):
         )
 
     def _initial_states(self, data: OpenData, rows: ConstrainedRows) -> list[RestartState]:
-        """Return the initial states of all restarts."""
         auto = self._compares_initializations
         sets = (
             initial_centers(Initialization(data, self.n_clusters))
@@ -266,7 +265,6 @@ class ConstrainedClusterer(BaseClusterer):
         return initializations
 
     def _centers_of_restarts(self, data: OpenData, constrained: ConstrainedRows) -> Floats:
-        """Return the centers of all restarts (r, k, p) from one initialization."""
         k, rows = self.n_clusters, data.rows
         if not isinstance(self.init, str) or self.init not in _NEIGHBORHOOD_INITS:
             return initial_centers(Initialization(data, k, self.init))
@@ -335,7 +333,6 @@ class ConstrainedClusterer(BaseClusterer):
 
 
 def _warn_of_costly_pairs(state: RestartState, survey: Survey) -> None:
-    """Warn if the clusters are much wider than without constraints."""
     if state.spread is None:
         return
     w = state.assignment_weights
@@ -352,7 +349,6 @@ def _warn_of_costly_pairs(state: RestartState, survey: Survey) -> None:
 
 
 def _contradicting_pairs(constrained: ConstrainedRows, state: RestartState) -> Any:
-    """Return the pairs that contradict the clusters."""
     distances = direct_distances(
         constrained.x, state.assignment_centers, state.assignment_weights, missing=True
     )

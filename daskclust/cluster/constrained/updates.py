@@ -111,7 +111,6 @@ class SparseWeights(Update):
         }
 
     def _between(self, state: RestartState) -> Floats:
-        """Return gamma of the clusters (Eq. 6)."""
         scale = np.maximum(np.abs(self.survey.low), np.abs(self.survey.high))
         gamma = between_scores(state.sums, state.observed, self.survey.mean)
         # For a constant feature or k = 1, differences of means are rounding errors.
