@@ -191,7 +191,7 @@ def _cut_longest(
         starts[ends[e, 0] + 1] += 1
         starts[ends[e, 1] + 1] += 1
     # A leaf of the tree counts only by its weight above the mean weight of a point.
-    counted_weights = np.where(starts[1:] > 1, weights, np.maximum(weights - weights.mean(), 0.0))
+    counted = np.where(starts[1:] > 1, weights, np.maximum(weights - weights.mean(), 0.0))
     starts = np.cumsum(starts)
     free, incident = starts[:-1].copy(), np.empty(2 * (m - 1), np.int64)
     for e in range(m - 1):
@@ -209,13 +209,11 @@ def _cut_longest(
             if y != parent[x]:
                 parent[y], lower[e], order[tail] = x, y, y
                 tail += 1
-    subtree_weights = counted_weights.copy()
+    subtree = counted.copy()
     for x in order[:0:-1]:
-        subtree_weights[parent[x]] += subtree_weights[x]
-    bound = fraction * subtree_weights[0]
-    min_weight = (
-        counted_weights[counted_weights > 0.0].min() if subtree_weights[0] > 0.0 else np.inf
-    )
+        subtree[parent[x]] += subtree[x]
+    bound = fraction * subtree[0]
+    min_weight = counted[counted > 0.0].min() if subtree[0] > 0.0 else np.inf
     tops, is_cut = np.zeros(n_clusters, np.int64), np.zeros(m, np.bool_)
     labels[:] = 0
     n = 1
@@ -223,18 +221,14 @@ def _cut_longest(
         # A cut only reduces the weights on the sides of other edges.  So an edge that failed the
         # bound is not tried again.
         for e in range(m - 2, -1, -1):
-            top, weight_below = lower[e], subtree_weights[lower[e]]
+            top, weight_below = lower[e], subtree[lower[e]]
             label = labels[top]
-            if (
-                is_cut[top]
-                or weight_below < bound
-                or subtree_weights[tops[label]] - weight_below < bound
-            ):
+            if is_cut[top] or weight_below < bound or subtree[tops[label]] - weight_below < bound:
                 continue
             x = top
             while x != tops[label]:
                 x = parent[x]
-                subtree_weights[x] -= weight_below
+                subtree[x] -= weight_below
             is_cut[top] = True
             lengths[n - 1], tops[n] = edges[e, 2], top
             order[0], tail = top, 1
@@ -275,9 +269,9 @@ def cut_longest(
 def _condense(tree: Array, weights: Array, core: Array, smallest: float, out: Array) -> int:
     m = len(weights)
     root = 2 * m - 2
-    cluster_of_node = np.full(2 * m - 1, -1)
-    cluster_of_node[root] = m
-    last_cluster = m
+    cluster = np.full(2 * m - 1, -1)
+    cluster[root] = m
+    newest = m
     queue = np.empty(2 * m - 1, np.int64)
     queue[0] = root
     head, tail, n = 0, 1, 0
@@ -287,7 +281,7 @@ def _condense(tree: Array, weights: Array, core: Array, smallest: float, out: Ar
         head += 1
         if node < m:
             # A single point is a cluster until the density of its core distance.
-            out[n, 0], out[n, 1], out[n, 3] = cluster_of_node[node], node, weights[node]
+            out[n, 0], out[n, 1], out[n, 3] = cluster[node], node, weights[node]
             out[n, 2] = 1.0 / core[node] if core[node] > 0.0 else np.inf
             n += 1
             continue
@@ -299,13 +293,13 @@ def _condense(tree: Array, weights: Array, core: Array, smallest: float, out: Ar
         splits = mass_a >= smallest and mass_b >= smallest
         for child, mass in ((a, mass_a), (b, mass_b)):
             if mass >= smallest:
-                cluster_of_node[child] = cluster_of_node[node]
+                cluster[child] = cluster[node]
                 if splits:
-                    last_cluster += 1
-                    cluster_of_node[child] = last_cluster
+                    newest += 1
+                    cluster[child] = newest
                     out[n, 0], out[n, 1], out[n, 2], out[n, 3] = (
-                        cluster_of_node[node],
-                        last_cluster,
+                        cluster[node],
+                        newest,
                         density,
                         mass,
                     )
@@ -320,7 +314,7 @@ def _condense(tree: Array, weights: Array, core: Array, smallest: float, out: Ar
                 size -= 1
                 x = stack[size]
                 if x < m:
-                    out[n, 0], out[n, 1], out[n, 2] = cluster_of_node[node], x, density
+                    out[n, 0], out[n, 1], out[n, 2] = cluster[node], x, density
                     out[n, 3] = weights[x]
                     n += 1
                 else:
@@ -387,12 +381,10 @@ def stabilities(condensed: Any, m: int) -> tuple[Floats, Floats]:
     clusters = condensed[condensed["child"] >= m]
     births[clusters["child"] - m] = clusters["lambda_val"]
     owner = condensed["parent"] - m
-    lifetimes = np.zeros(len(condensed))
+    life = np.zeros(len(condensed))
     # Clusters of equal rows begin and end at infinite density: their stability is 0.
-    np.subtract(
-        condensed["lambda_val"], births[owner], out=lifetimes, where=np.isfinite(births[owner])
-    )
-    stability = np.bincount(owner, lifetimes * condensed["child_size"], minlength=k)
+    np.subtract(condensed["lambda_val"], births[owner], out=life, where=np.isfinite(births[owner]))
+    stability = np.bincount(owner, life * condensed["child_size"], minlength=k)
     return np.asarray(stability, np.float64), births
 
 

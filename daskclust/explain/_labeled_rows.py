@@ -172,20 +172,19 @@ def _name_of(model: Any, label: int, default: str) -> str:
 
 def _class_of(model: Any, label: int) -> str | None:
     """Return the name of the class of a cluster; None if clusters have no classes."""
-    names, cluster_classes = class_names_of(model)[0], getattr(model, "cluster_classes_", None)
-    if cluster_classes is None or not 0 <= label < len(cluster_classes):
+    names, class_index = class_names_of(model)[0], getattr(model, "cluster_classes_", None)
+    if class_index is None or not 0 <= label < len(class_index):
         return None
     classes = model.classes_
     codes = np.arange(len(classes)) if classes.dtype.kind not in "iub" else classes
-    if (
-        cluster_classes[label] < 0
-    ):  # a cluster without a class has a code above the codes of the classes
-        code = int(codes.max(initial=-1)) + 1 + int((cluster_classes[:label] < 0).sum())
+    if class_index[label] < 0:
+        # A cluster without a class has a code above the codes of the classes.
+        code = int(codes.max(initial=-1)) + 1 + int((class_index[:label] < 0).sum())
         default = name_of(code, kind="cluster")
     else:
-        code, default = int(codes[cluster_classes[label]]), str(classes[cluster_classes[label]])
+        code, default = int(codes[class_index[label]]), str(classes[class_index[label]])
     code = merged_classes_of(model).get(code, code)
-    if cluster_classes[label] >= 0 and classes.dtype.kind in "iub":
+    if class_index[label] >= 0 and classes.dtype.kind in "iub":
         default = name_of(code)
     return names.get(code, default)
 
@@ -217,12 +216,12 @@ def _levels(column: Any, name: Any) -> list[Any]:
     return list(column.cat.categories) if categorical else sorted(set(column.dropna()), key=str)
 
 
-def _columns_of(frame: Any, *, columns_and_levels: list[tuple[Any, Any]]) -> Any:
+def _columns_of(frame: Any, *, dummies: list[tuple[Any, Any]]) -> Any:
     """Return a pandas table with a column of 0 and 1 for each level of each category."""
     import pandas
 
     out = {}
-    for number, (name, level) in enumerate(columns_and_levels):
+    for number, (name, level) in enumerate(dummies):
         column = frame[name]
         if level is None:
             out[number] = column.astype("float64")
@@ -233,29 +232,27 @@ def _columns_of(frame: Any, *, columns_and_levels: list[tuple[Any, Any]]) -> Any
 
 def _as_numbers(X: Any) -> tuple[Any, list[str]]:
     check_dates(X)
-    columns_and_levels: list[tuple[Any, Any]] = []
+    dummies: list[tuple[Any, Any]] = []
     are_numbers = True
     for name in X.columns:
         dtype = X[name].dtype
         kind = getattr(dtype, "kind", "O")
         if not hasattr(X[name], "cat") and kind in "iufb":
-            columns_and_levels.append((name, None))
+            dummies.append((name, None))
             are_numbers = are_numbers and isinstance(dtype, np.dtype)
             continue
         are_numbers = False
-        column_levels = _levels(X[name], name)
-        if len(column_levels) > _MAX_LEVELS:
+        levels = _levels(X[name], name)
+        if len(levels) > _MAX_LEVELS:
             raise ValueError(
-                f"Column {name!r} must have at most {_MAX_LEVELS} levels, got "
-                f"{len(column_levels)}. Omit it, or join levels."
+                f"Column {name!r} must have at most {_MAX_LEVELS} levels, got {len(levels)}. Omit "
+                "it, or join levels."
             )
-        columns_and_levels.extend((name, level) for level in column_levels)
-    names = [
-        str(name) if level is None else f"{name} = {level}" for name, level in columns_and_levels
-    ]
+        dummies.extend((name, level) for level in levels)
+    names = [str(name) if level is None else f"{name} = {level}" for name, level in dummies]
     if are_numbers:
         return unwrap(X) if hasattr(X, "to_dask_array") else X.to_numpy(), names
-    convert = partial(_columns_of, columns_and_levels=columns_and_levels)
+    convert = partial(_columns_of, dummies=dummies)
     if hasattr(X, "to_dask_array"):
         meta = convert(X._meta)
         return X.map_partitions(convert, meta=meta).to_dask_array(), names
@@ -385,14 +382,10 @@ def open_labeled(
         )
     if features is None:
         features = [f"x{j}" for j in range(data.shape[1])]
-    labeling_model, ignored = (model, None) if y is None else (None, NO_LABEL)
+    predictor, ignored = (model, None) if y is None else (None, NO_LABEL)
     row_labels: RowLabels = None
-    can_label_blocks = y is None and predicted is None and not hasattr(X, "columns")
-    if (
-        can_label_blocks
-        and not merged_classes_of(model)
-        and not (store_labels and not is_dask(data))
-    ):
+    by_block = y is None and predicted is None and not hasattr(X, "columns")
+    if by_block and not merged_classes_of(model) and not (store_labels and not is_dask(data)):
         function = label_function(model, data.dtype)
         row_labels = None if function is None else function.labeled
     if row_labels is not None:
@@ -413,14 +406,5 @@ def open_labeled(
             rows, row_labels = open_rows(data), np.asarray(predicted)
     metadata = wavelengths, values_are
     return Labeled(
-        rows,
-        data,
-        predicted,
-        row_labels,
-        features,
-        classes,
-        ignored,
-        cube,
-        labeling_model,
-        *metadata,
+        rows, data, predicted, row_labels, features, classes, ignored, cube, predictor, *metadata
     )
