@@ -73,7 +73,7 @@ def write_scenes(folder: Path = Path()) -> None:
         write_raster(folder / f"B0{number}.tif", bands[4 * number][None], nodata=-9999)
     write_netcdf(folder / "scene.nc", stored)
     write_polygons(folder / "fields.gpkg", truth)
-    write_series(folder / "series.zarr", np.where(cube == -9999, np.nan, cube)[..., :3])
+    write_series(folder / "series.zarr", np.where(cube == -9999, np.nan, cube)[..., [4, 16, 35]])
     write_earth(folder / "alphaearth.tif", truth)
 
 
