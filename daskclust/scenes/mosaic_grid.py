@@ -6,6 +6,7 @@ import math
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,17 @@ from daskclust.scenes.mosaic_tiles import Tile, edges
 _MOST_PIXELS = 10**11
 #: Tolerance in pixels below which two grids are the same.
 ALIGNED = 1e-3
+#: Number of rows and columns of the units in which positions and values are computed.  Units do not
+#: depend on blocks, and therefore the last bits do not depend on them, either.
+UNIT = 512
+#: Number of positions per row and column of a unit that are transformed to another system.
+#: Polynomials through them are exact to rounding for projections on a unit.
+_NODES = 12
+#: Maximum error in pixels of the polynomials at some pixels of the unit.
+_POLYNOMIAL_ERROR = 1e-7
+#: Pixels whose position is less than this before the next pixel of a tile belong to the next one.
+#: Grids of a multiple of the resolution have centers on such edges.
+_EDGE = 1e-6
 
 
 def _for_systems(tiles: Sequence[Tile], work: Callable[[str, list[Tile]], Floats]) -> Floats:
@@ -92,6 +104,67 @@ def steps_of_tiles(tiles: Sequence[Tile], transform: Any, crs: str) -> Floats:
         return out
 
     return _for_systems(tiles, steps)
+
+
+def units(part: range, size: int) -> list[range]:
+    """Return the units of an axis that overlap with a part of it."""
+    starts = range(part.start // UNIT * UNIT, part.stop, UNIT)
+    return [range(start, min(start + UNIT, size)) for start in starts]
+
+
+@lru_cache(maxsize=1)
+def _polynomials(size: int) -> tuple[Floats, Floats, Ints]:
+    """Return nodes in a unit, values at its pixels of polynomials that are 1 at a node, and checks.
+
+    Checks are some pixels of the unit.
+    """
+    from scipy.interpolate import BarycentricInterpolator
+
+    nodes = -np.cos((np.arange(_NODES) + 0.5) * np.pi / _NODES)
+    pixels = (np.arange(size) + 0.5) / size * 2 - 1
+    values = BarycentricInterpolator(nodes, np.eye(_NODES))(pixels)
+    return (nodes + 1) * size / 2, values, np.linspace(0, size - 1, 6).astype(np.int64)
+
+
+def nearest_pixels(
+    tile: Tile, transform: Any, crs: str, rows: range, columns: range
+) -> tuple[Ints, Ints]:
+    """Return row and column of the pixel of a tile that is nearest to each pixel of a grid.
+
+    They may be outside of the tile.  Coordinates are transformed at a few nodes of each unit, and
+    for all pixels if polynomials through the nodes are not exact.
+    """
+    nodes, values, checks = _polynomials(UNIT)
+    out = np.empty((2, len(rows), len(columns)), np.int32)
+
+    def exact(x: Floats, y: Floats) -> Floats:
+        x, y = transform @ np.meshgrid(x, y)
+        x, y = ~tile.affine @ move(x, y, crs, tile.crs)
+        return np.stack([y, x])
+
+    for top in range(rows.start // UNIT * UNIT, rows.stop, UNIT):
+        for left in range(columns.start // UNIT * UNIT, columns.stop, UNIT):
+            positions = values @ exact(left + nodes, top + nodes) @ values.T
+            error = positions[:, checks[:, None], checks] - exact(
+                left + checks + 0.5, top + checks + 0.5
+            )
+            if not np.abs(error).max() < _POLYNOMIAL_ERROR:
+                pixels = np.arange(UNIT) + 0.5
+                positions = exact(left + pixels, top + pixels)
+                positions[~np.isfinite(positions)] = -1  # outside
+            y = slice(max(rows.start, top), min(rows.stop, top + UNIT))
+            x = slice(max(columns.start, left), min(columns.stop, left + UNIT))
+            part = positions[:, y.start - top : y.stop - top, x.start - left : x.stop - left]
+            part += _EDGE
+            # Conversion to integers is floor, because negative positions are outside.
+            part.clip(-1, 2**31 - 1, out=part)
+            part[part < 0] = -1
+            out[
+                :,
+                y.start - rows.start : y.stop - rows.start,
+                x.start - columns.start : x.stop - columns.start,
+            ] = part
+    return out[0], out[1]
 
 
 def shift_of_tile(

@@ -10,12 +10,16 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
-from daskclust.core.array_types import Array
+from daskclust.core.array_types import Array, Ints
+from daskclust.scenes.formats.raster import cache_of_gdal
 from daskclust.scenes.mosaic_grid import (
+    UNIT,
     bounds_of_tiles,
+    nearest_pixels,
     shift_of_tile,
     steps_of_tiles,
     target_grid,
+    units,
 )
 from daskclust.scenes.mosaic_tiles import Tile, names_of_bands
 from daskclust.scenes.products import UNCLEAR_CLASSES
@@ -28,9 +32,8 @@ Resampling = Literal["nearest", "bilinear", "cubic", "average"]
 _BLOCK = 1024
 #: Maximum number of bytes of such a block.  Blocks with more bytes have the size of a unit.
 _BLOCK_BYTES = 2**28
-#: Number of rows and columns of the units in which tiles are resampled.  Units do not depend on
-#: blocks, and therefore the last bits of the values do not depend on them, either.
-_UNIT = 512
+#: Maximum number of bytes of a window of a tile that is read at once.
+_WINDOW_BYTES = 2**26
 
 
 class _Mosaic:
@@ -97,25 +100,39 @@ class _Mosaic:
             return np.empty([len(span) for span in spans], dtype)
         bands, rows, columns = (range(min(span), max(span) + 1) for span in spans)
         out = np.empty((len(bands), len(rows), len(columns)), dtype)
-        for y in _units(rows, self.shape[1]):
-            for x in _units(columns, self.shape[2]):
-                values = self._read(bands, y, x, items)
-                own = [
-                    range(max(unit.start, part.start), min(unit.stop, part.stop))
-                    for unit, part in ((y, rows), (x, columns))
-                ]
-                out[:, _slice(own[0], rows), _slice(own[1], columns)] = values[
-                    :, _slice(own[0], y), _slice(own[1], x)
-                ]
+        with cache_of_gdal():
+            if self.resampling == "nearest":
+                out = self._read(bands, rows, columns, items)
+            else:
+                for y in units(rows, self.shape[1]):
+                    for x in units(columns, self.shape[2]):
+                        self._read_unit(out, bands, (y, x), (rows, columns), items)
         out = out[tuple(slice(None, None, span.step) for span in spans)]
         return out[tuple(0 if isinstance(k, int | np.integer) else slice(None) for k in key)]
 
+    def _read_unit(
+        self,
+        out: Array,
+        bands: range,
+        unit: tuple[range, range],
+        wanted: tuple[range, range],
+        items: bool,
+    ) -> None:
+        """Read a unit of the grid, and copy the wanted rows and columns."""
+        values = self._read(bands, *unit, items)
+        own = [
+            range(max(all_.start, part.start), min(all_.stop, part.stop))
+            for all_, part in zip(unit, wanted, strict=True)
+        ]
+        target = [_slice(part, whole) for part, whole in zip(own, wanted, strict=True)]
+        out[:, *target] = values[:, _slice(own[0], unit[0]), _slice(own[1], unit[1])]
+
     def _read(self, bands: range, rows: range, columns: range, items: bool) -> Array:
-        """Return the values of some bands on a unit of the grid, or the numbers of their items."""
+        """Return the values of some bands on a part of the grid, or the numbers of their items."""
         shape = len(bands), len(rows), len(columns)
         out = np.full(shape, -1, np.int32) if items else np.full(shape, self.nodata, self.dtype)
         is_mean = self.overlap == "mean"
-        count = np.zeros(shape, np.int32)
+        count = np.zeros(shape, np.int32 if is_mean else bool)
         total = np.zeros(shape if is_mean else 0)
         # A kernel adds up to two pixels at the border of a tile.
         left, top = np.floor(self._bounds[:, :2].T) - 2
@@ -149,11 +166,12 @@ class _Mosaic:
                     hidden[key] = found is not None and np.isin(found, self.excluded)
                 is_valid &= ~hidden[key]
             if is_mean:
-                total[here][is_valid] += values[is_valid]
+                np.add(total[here], values, out=total[here], where=is_valid)
+                count[here] += is_valid
             else:
-                is_valid &= count[here] == 0
-                out[here][is_valid] = tile.item if items else values[is_valid]
-            count[here] += is_valid
+                is_valid &= ~count[here]
+                np.copyto(out[here], tile.item if items else values, where=is_valid)
+                count[here] |= is_valid
         if is_mean:
             has_values = count > 0
             mean = total[has_values] / count[has_values]
@@ -168,10 +186,13 @@ class _Mosaic:
 
         tile, shift = self.tiles[number], self._shifts[number]
         shape = len(rows), len(columns)
+        method = self.resampling if number < self._n_tiles else "nearest"
+        if shift is None and method == "nearest":
+            pixels = nearest_pixels(tile, self.transform, self.crs, rows, columns)
+            return self._gathered(tile, bands, *pixels)
         if shift is None:
             corner = self.transform @ Affine.translation(columns.start, rows.start)
             target = corner, self.crs, shape
-            method = self.resampling if number < self._n_tiles else "nearest"
             values = tile.resample(bands, target, method, self._steps[number].tolist())
             return None if values is None else self._decoded(tile, bands, values)
         # The pixels of the tile are pixels of the grid.
@@ -183,6 +204,31 @@ class _Mosaic:
         values = tile.read(bands, slice(top, bottom), slice(left, right))
         out = np.full((len(bands), *shape), self.nodata, self.dtype)
         out[:, top - y : bottom - y, left - x : right - x] = self._decoded(tile, bands, values)
+        return out
+
+    def _gathered(self, tile: Tile, bands: Sequence[int], y: Ints, x: Ints) -> Array | None:
+        """Return the values of some pixels of a tile, None if all are outside of the tile."""
+        height, width = tile.shape
+        top, bottom = max(int(y.min()), 0), min(int(y.max()) + 1, height)
+        left, right = max(int(x.min()), 0), min(int(x.max()) + 1, width)
+        if left >= right or top >= bottom:
+            return None
+        n_bytes = (bottom - top) * (right - left) * len(bands) * tile.dtype.itemsize
+        if n_bytes > _WINDOW_BYTES and y.size > 1:
+            # Coarse grids use few pixels of a large window.
+            axis = int(y.shape[1] > y.shape[0])
+            halves = []
+            for part in zip(np.array_split(y, 2, axis), np.array_split(x, 2, axis), strict=True):
+                values = self._gathered(tile, bands, *part)
+                if values is None:
+                    values = np.full((len(bands), *part[0].shape), self.nodata, self.dtype)
+                halves.append(values)
+            return np.concatenate(halves, axis + 1)
+        values = tile.read(bands, slice(top, bottom), slice(left, right))
+        is_outside = (y < top) | (y >= bottom) | (x < left) | (x >= right)
+        chosen = np.where(is_outside, 0, (y - top) * (right - left) + (x - left))
+        out = self._decoded(tile, bands, values.reshape(len(bands), -1)[:, chosen])
+        out[:, is_outside] = self.nodata
         return out
 
     def _decoded(self, tile: Tile, bands: Sequence[int], values: Any) -> Array:
@@ -215,12 +261,6 @@ class _Items:
 def _lazy(source: _Mosaic | _Items, chunks: tuple[int, ...]) -> da.Array:
     meta = np.empty((0,) * source.ndim, source.dtype)
     return da.from_array(source, chunks=chunks, asarray=False, fancy=False, meta=meta)
-
-
-def _units(part: range, size: int) -> list[range]:
-    """Return the units of an axis that overlap with a part of it."""
-    starts = range(part.start // _UNIT * _UNIT, part.stop, _UNIT)
-    return [range(start, min(start + _UNIT, size)) for start in starts]
 
 
 def _slice(part: range, whole: range) -> slice:
@@ -297,7 +337,7 @@ def mosaic_image(
     with rasterio.Env():
         grid = target_grid(tiles, *grid_options)
         mosaic = _Mosaic(tiles, n_bands * len(steps), grid, resampling, overlap, excluded)
-    size = _BLOCK if mosaic.shape[0] * mosaic.dtype.itemsize * _BLOCK**2 <= _BLOCK_BYTES else _UNIT
+    size = _BLOCK if mosaic.shape[0] * mosaic.dtype.itemsize * _BLOCK**2 <= _BLOCK_BYTES else UNIT
     centers = [center for tile in opened[0][1] for center in tile.wavelengths] * len(steps)
     if dates is not None:
         names = [f"{date} {name}" for date in steps for name in names]

@@ -154,19 +154,55 @@ def test_reprojected_values_are_those_of_the_stitched_image(
         difference = band(cube, number)[far] - expected[number][far]
         # The map projection changes the scale by up to 0.2 %, and the width of the kernels with it.
         limit = {"nearest": 0, "average": 1}.get(resampling, 20 if resolution > 10 else 1)
-        assert np.abs(difference).max() <= limit
+        # Releases of PROJ differ by up to 1 mm, so that a nearest pixel may be another one.
+        n_others = 2 if resampling == "nearest" else 0
+        assert (np.abs(difference) > limit).sum() <= n_others
 
 
 @pytest.mark.parametrize(("resampling", "overlap"), [("nearest", "first"), ("cubic", "mean")])
 def test_values_do_not_depend_on_blocks(tiles, resampling, overlap, monkeypatch):
     options = {"crs": "EPSG:3035", "resolution": 7.0}
     options |= {"resampling": resampling, "overlap": overlap}
-    monkeypatch.setattr("daskclust.scenes.mosaic_image._UNIT", 40)
+    monkeypatch.setattr("daskclust.scenes.mosaic_grid.UNIT", 40)
     expected = band(daskclust.open_mosaic(tiles, **options))
     for chunks in ((17, 23), (64, 1000)):
         np.testing.assert_array_equal(
             band(daskclust.open_mosaic(tiles, chunks=chunks, **options)), expected
         )
+
+
+@pytest.mark.parametrize(
+    ("crs", "size", "target", "resolution"),
+    [
+        (UTM, 10.0, "EPSG:3035", 13.0),
+        (UTM, 10.0, UTM, 20.0),  # centers of pixels are on edges of pixels
+        ("EPSG:3413", 20_000.0, "EPSG:3571", 15_000.0),  # the pole: polynomials are not exact
+    ],
+)
+@pytest.mark.parametrize("window_bytes", [2**26, 10_000])
+def test_nearest_pixels_are_those_of_gdal(
+    crs, size, target, resolution, window_bytes, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("daskclust.scenes.mosaic_image._WINDOW_BYTES", window_bytes)
+    values = np.random.default_rng(0).integers(1, 60_000, (1, 530, 560), np.uint16)
+    left, top = ORIGIN if crs == UTM else (-5_600_000.0, 5_300_000.0)
+    path = write(tmp_path / "tile.tif", values, left, top, size, crs)
+    cube = daskclust.open_mosaic([path], crs=target, resolution=resolution)
+    with (
+        rasterio.open(path) as file,
+        WarpedVRT(
+            file,
+            crs=target,
+            transform=cube.geobox.transform,
+            height=cube.shape[0],
+            width=cube.shape[1],
+            tolerance=1e-9,
+        ) as warped,
+    ):
+        expected = warped.read(1)
+    assert (expected > 0).mean() > 0.5
+    # Releases of PROJ differ by up to 1 mm, so that a few pixels have another neighbor.
+    assert (np.nan_to_num(band(cube)) != expected).mean() < 2e-4
 
 
 def test_two_zones_meet(tmp_path):

@@ -348,6 +348,17 @@ def _open(name: str, shown: str) -> Described:
     )
 
 
+def cache_of_gdal() -> Any:
+    """Return a context in which GDAL keeps few decoded blocks.
+
+    By default, the cache takes 5 % of the machine's memory, which may exceed the memory of a worker.
+    """
+    import rasterio
+
+    own = {} if "GDAL_CACHEMAX" in os.environ else {"GDAL_CACHEMAX": _CACHE_BYTES}
+    return rasterio.Env(**own)
+
+
 class _Bands:
     """The bands of a file for tasks: an image of rioxarray that reads values on demand."""
 
@@ -358,15 +369,10 @@ class _Bands:
         self._quiet = maybe_unplaced if unplaced else nullcontext
 
     def __getitem__(self, key: Any) -> np.ndarray[Any, Any]:
-        import rasterio
-
         self._files.check()
-        # By default, GDAL's cache takes 5 % of the machine's memory, which may exceed the memory of
-        # a worker. Caching is useless, because each block is read once per pass.
-        bound = {} if "GDAL_CACHEMAX" in os.environ else {"GDAL_CACHEMAX": _CACHE_BYTES}
         failed: Exception | None = None
         try:
-            with self._quiet(), rasterio.Env(**bound):
+            with self._quiet(), cache_of_gdal():
                 return np.asarray(self._image.variable[key].values)
         except Exception as error:
             # Close the image, so that a retry opens the file again.
