@@ -20,6 +20,8 @@ from daskclust.scenes.formats.format_detection import needs_extra
 from daskclust.scenes.products import date_of
 
 _JSON, _PARQUET = (".json", ".geojson"), (".parquet", ".geoparquet")
+#: Endings of files of STAC items.
+OF_STAC_ITEMS = (*_JSON, *_PARQUET)
 
 
 @dataclass(frozen=True)
@@ -230,7 +232,7 @@ def read_items(items: Any) -> list[Any]:
         path = os.fspath(items)
         ending = os.path.splitext(path)[1].lower()
         folder = path.rpartition("/")[0] if "://" in path else str(Path(path).absolute().parent)
-        if ending not in (*_JSON, *_PARQUET):
+        if ending not in OF_STAC_ITEMS:
             raise ValueError(
                 "items must be a list of tiles, or the path of STAC items (.json, .geojson, "
                 f".parquet), got {redact(path)!r}. Pass [{redact(path)!r}] for one tile."

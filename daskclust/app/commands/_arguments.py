@@ -103,8 +103,14 @@ def _add_mosaic_arguments(parser: argparse.ArgumentParser) -> None:
         action=_Files,
         default=False,
         metavar="TILE",
-        help="files that are tiles of one cube, instead of CUBE; they may have several coordinate "
-        "systems and resolutions",
+        help="files that are tiles of one cube, instead of CUBE, or one file of STAC items "
+        "(.json, .geojson, .parquet); tiles may have several coordinate systems and resolutions",
+    )
+    group.add_argument(
+        "--assets",
+        type=as_names,
+        metavar="NAMES",
+        help="assets of STAC items, or bands of Sentinel-2 products, that are read, as in b02,b03",
     )
     group.add_argument(
         "--crs",

@@ -103,19 +103,24 @@ def grid_of(options: CubeOptions) -> dict[str, Any]:
     return grid
 
 
-def _tiles(options: CubeOptions) -> list[str]:
+def _tiles(options: CubeOptions) -> Any:
+    """Return the paths of the tiles, or the path of one file of STAC items."""
+    from daskclust.scenes.mosaic_items import OF_STAC_ITEMS
+
     files = (options.cube,) if isinstance(options.cube, str) else options.cube or ()
-    return [local_name(path) for path in files]
+    paths = [local_name(path) for path in files]
+    return paths[0] if len(paths) == 1 and paths[0].lower().endswith(OF_STAC_ITEMS) else paths
 
 
 def tiles_of_pixels(cube: Any, options: CubeOptions, lines: Ints, columns: Ints) -> Ints:
     """Return the tile number of each pixel; ``--overlap`` selects one of several tiles."""
     from daskclust.scenes.mosaic_grid import tiles_of_points
+    from daskclust.scenes.mosaic_items import read_items
     from daskclust.scenes.mosaic_tiles import open_tiles
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DaskclustWarning)  # The cube has warned of damaged tiles.
-        opened = open_tiles(_tiles(options), None, options.skip_damaged)
+        opened = open_tiles(read_items(_tiles(options)), options.assets, options.skip_damaged)
     grid = cube.geobox
     x, y = grid.transform @ (columns + 0.5, lines + 0.5)
     order = -1 if options.overlap == "last" else 1

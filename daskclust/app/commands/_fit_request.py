@@ -413,7 +413,7 @@ _COMPUTED_BY = (
 #: Further options of this kind, which are part of the mark of a job only if they are given.
 _COMPUTED_WITH = (
     "columns label_column hold_out hold_out_by groups smooth min_pixels wavelengths exclude "
-    "choose_by_pairs weights mosaic crs resolution region resampling overlap skip_damaged"
+    "choose_by_pairs weights mosaic assets crs resolution region resampling overlap skip_damaged"
 ).split()
 _PATHS = ("cube", "mask", "exclude", "labels", "must_link", "cannot_link")
 

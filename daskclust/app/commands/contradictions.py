@@ -36,7 +36,7 @@ _NEEDS = (
     ),
 )
 #: Options that require ``--mosaic``.
-OF_MOSAICS = ("crs", "resolution", "region", "resampling", "overlap", "skip_damaged")
+OF_MOSAICS = ("assets", "crs", "resolution", "region", "resampling", "overlap", "skip_damaged")
 #: Options that are about pixels.
 OF_PIXELS = (
     *"variable dims mask bad_bands chunks labels class_column wavelengths smooth nodata".split(),

@@ -27,24 +27,30 @@ from daskclust.core.storage.outputs import json_text, lock_outputs
 from daskclust.core.storage.redact import redact
 
 _KINDS = (".html", ".csv", ".json")
+#: Maximum number of tiles that are printed.
+_MOST_TILES = 5
 
 
 def _run(options: argparse.Namespace) -> int:
     began = time.perf_counter()
-    profiles, rules = explain(ExplainRequest.of(options))
+    profiles, rules, drift = explain(ExplainRequest.of(options))
 
     def as_text(_: Any) -> list[str]:
         outputs = {} if options.output is None else {"output": redact(options.output)}
         seconds = time.perf_counter() - began
-        return _as_text(profiles, rules) + ending({"seconds": seconds, "outputs": outputs})
+        lines = _as_text(profiles, rules) + _drift_as_text(drift)
+        return lines + ending({"seconds": seconds, "outputs": outputs})
 
-    return print_results(options, _as_json(profiles, rules), as_text)
+    return print_results(options, _as_json(profiles, rules, drift), as_text)
 
 
-def explain(options: ExplainRequest) -> tuple[Any, Any]:
-    """Write the requested output; return profiles, and rules or the reason for their absence."""
+def explain(options: ExplainRequest) -> tuple[Any, Any, Any]:
+    """Write the requested output; return profiles, rules and differences between tiles.
+
+    The reason for their absence replaces missing rules.  Differences are None without a mosaic.
+    """
     import daskclust
-    from daskclust.explain import explained
+    from daskclust.explain import explained, tile_drift
 
     if options.cube is None:
         raise UsageError("CUBE is required: the data that the model labels")
@@ -52,6 +58,7 @@ def explain(options: ExplainRequest) -> tuple[Any, Any]:
     progress = Progress()
     model = daskclust.load(options.model)
     columns: list[str] | None = None
+    drift = None
     if is_table(options):
         table, model = table_for(options, model), without_names(model)
         if options.keep is not None:
@@ -72,9 +79,12 @@ def explain(options: ExplainRequest) -> tuple[Any, Any]:
                 # A page describes vectors by the nearest rows only, a table by all numbers.
                 with_values = not str(options.output).lower().endswith(".html")
                 profiles, rules = explained_table(model, table, options, of_vectors=with_values)
+        if columns is None and cube.items is not None and len(cube.item_names) > 1:
+            with progress.task("Tiles"):
+                drift = tile_drift(model, cube)
         if options.output is not None:
-            _write(options, type(model).__name__, profiles, rules)
-    return profiles, rules
+            _write(options, type(model).__name__, profiles, rules, drift)
+    return profiles, rules, drift
 
 
 def _check_output(options: ExplainRequest) -> None:
@@ -102,7 +112,7 @@ class _Explanation(Report):
         return super().problem() if self.location.lower().endswith(".html") else None
 
 
-def _write(options: ExplainRequest, kind: str, profiles: Any, rules: Any) -> None:
+def _write(options: ExplainRequest, kind: str, profiles: Any, rules: Any, drift: Any) -> None:
     suffix = Path(str(options.output)).suffix.lower()
     if suffix == ".html":
         from daskclust.app.report.sections import explained_page
@@ -111,11 +121,11 @@ def _write(options: ExplainRequest, kind: str, profiles: Any, rules: Any) -> Non
     elif suffix == ".csv":
         text = profiles.to_frame().to_csv()
     else:
-        text = json_text(_as_json(profiles, rules), indent=2)
+        text = json_text(_as_json(profiles, rules, drift), indent=2)
     _Explanation(options.output, overwrite=options.overwrite).write(text)
 
 
-def _as_json(described: Any, rules_found: Any) -> dict[str, Any]:
+def _as_json(described: Any, rules_found: Any, drift: Any) -> dict[str, Any]:
     clusters = []
     features = [{}] * len(described.names) if described.are_vectors else _features_of(described)
     cells = (
@@ -144,6 +154,8 @@ def _as_json(described: Any, rules_found: Any) -> dict[str, Any]:
         if described.pixels is not None:
             clusters[-1]["nearest_pixels"] = described.pixels[i][nearest >= 0].tolist()
     out: dict[str, Any] = {"command": "explain", "clusters": clusters}
+    if drift is not None:
+        out["tiles"] = json.loads(drift.to_frame().to_json(orient="records"))
     if isinstance(rules_found, str):
         return out | {"rules_left_out": rules_found}
     rules = [
@@ -176,6 +188,17 @@ def _features_of(profiles: Any) -> list[dict[str, Any]]:
         }
         descriptions.append({"what": profiles.describe(label), "features": values})
     return descriptions
+
+
+def _drift_as_text(drift: Any) -> list[str]:
+    """Return lines on the tiles that differ most from their neighbors."""
+    if drift is None:
+        return []
+    table = drift.to_frame().dropna(subset="distance").head(_MOST_TILES)
+    lines = ["Tiles     whose clusters differ most from those of their neighbors (0 to 1)"]
+    for name, distance in zip(table["tile"], table["distance"], strict=True):
+        lines.append(f"          {distance:.3f}  {name}")
+    return [*lines, ""] if len(lines) > 1 else []
 
 
 def _as_text(profiles: Any, rules: Any) -> list[str]:

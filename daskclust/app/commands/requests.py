@@ -55,8 +55,9 @@ class CubeOptions(Request):
     incomplete: str = "mask"
     min_observed: float = 0.0
     chunks: tuple[int, int] | None = None
-    #: True if the files of `cube` are tiles. The next options define their common grid.
+    #: True if the files of `cube` are tiles. The next options define their bands and common grid.
     mosaic: bool = False
+    assets: Names | None = None
     crs: str | None = None
     resolution: tuple[float, float] | None = None
     region: tuple[float, ...] | None = None

@@ -103,10 +103,34 @@ def test_other_commands_take_a_mosaic(tiles: list[str], capsys: pytest.CaptureFi
     call(capsys, "fit", *mosaic, "--n-clusters", "2", "--model", "m.zarr", "--json", *LOCAL)
     found = call(capsys, "explain", "m.zarr", *mosaic, "--json", *LOCAL)
     assert len(found["clusters"]) == 2
+    assert sorted(Path(tile["tile"]).name for tile in found["tiles"]) == [
+        Path(tile).name for tile in tiles
+    ]
+    assert all(0 <= tile["distance"] <= 1 for tile in found["tiles"])
     cube = daskclust.open_mosaic(tiles, crs="EPSG:3035", resolution=100)
     bounds = cube.geobox.boundingbox
     region = f"--region={bounds.left},{bounds.bottom},{bounds.left + 500},{bounds.top}"
     assert call(capsys, "inspect", *mosaic, region, "--json")["dimensions"]["x"] == 5
+
+
+def test_stac_items_instead_of_files(tiles: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    features = [
+        {"type": "Feature", "id": tile, "assets": {"all": {"href": tile}, "other": {"href": "x"}}}
+        for tile in tiles
+    ]
+    Path("items.json").write_text(json.dumps({"type": "FeatureCollection", "features": features}))
+    words = ["--n-clusters", "2", "--output", "map.tif", "--dry-run", "--json", *GRID]
+    stac = ["fit", "--mosaic", "items.json", *words]
+    plan = call(capsys, *stac, "--assets", "all")
+    assert plan["pixels"] == call(capsys, "fit", "--mosaic", *tiles, *words)["pixels"]
+    assert cli.main(stac) == 1
+    assert "assets must name the bands of STAC items" in capsys.readouterr().err
+    assert cli.main(["fit", tiles[0], "--assets", "all", *words]) == 2
+    assert "--assets requires --mosaic" in capsys.readouterr().err
+    options = CubeOptions(cube=("items.json",), mosaic=True, assets=("all",), overlap="first")
+    cube = daskclust.open_mosaic("items.json", assets=["all"], crs="EPSG:3035", resolution=100)
+    numbers = tiles_of_pixels(cube, options, np.array([0]), np.array([cube.shape[1] - 1]))
+    assert tiles[numbers[0]] == "tiles/b0.tif"
 
 
 def test_doctor_and_suggest_read_all_tiles(
