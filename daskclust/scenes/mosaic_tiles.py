@@ -304,7 +304,8 @@ def _tile_of_dataset(file: Any, name: str) -> Tile:
         offsets=file.offsets[:n],
         names=tuple(names),
         is_masked=any(MaskFlags.per_dataset in flags for flags in file.mask_flag_enums[:n]),
-        files=SeenFiles([name]),
+        # The archive that contains the file, if the file is in a zip file.
+        files=SeenFiles([name.removeprefix("zip://").partition("!/")[0]]),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,6 +47,8 @@ UNCLEAR_CLASSES = (0, 1, 3, 8, 9, 10)
 _NO_DATA = 0.0
 #: First processing baseline whose metadata must state offsets.
 _BASELINE_WITH_OFFSETS = 4.0
+_SAFE_IMAGES = re.compile(r"(?:^|/)GRANULE/[^/]+/IMG_DATA/")
+_SAFE_ZIP = re.compile(r"(?:S2[A-D]_MSIL[12][AC]_[^/]*|\.SAFE)\.zip$", re.IGNORECASE)
 _SAFE_BAND = re.compile(r"(.+)_(B\d[\dA]|SCL)(?:_(\d\d)m)?\.jp2")
 _EOPF_NAME = re.compile(r"/?S2[A-D]_MSIL[12][AC]_[^/]*\.zarr$")
 _EOPF_BANDS, _EOPF_MASK = "measurements/reflectance", "conditions/mask/l2a_classification/r20m"
@@ -78,7 +81,7 @@ class Product:
 
 
 def is_product(source: Any) -> bool:
-    """Return True for the path of a SAFE folder, an EOPF store or a TESSERA tile."""
+    """Return True for the path of a SAFE folder or its zip, an EOPF store or a TESSERA tile."""
     return _reader_of(source) is not None
 
 
@@ -136,6 +139,8 @@ def _reader_of(source: Any) -> Callable[[Any], Product] | None:
         return None
     if _EOPF_NAME.search(os.fspath(source).rstrip("/")):
         return _open_eopf
+    if _SAFE_ZIP.search(os.fspath(source)):
+        return _open_safe
     folder = local_path(source)
     if folder is None or not folder.is_dir():
         return None
@@ -151,13 +156,45 @@ def _reader_of(source: Any) -> Callable[[Any], Product] | None:
 # Sentinel-2 in the SAFE format
 
 
+def _names_and_texts(source: Any) -> tuple[list[str], dict[str, bytes], str]:
+    """Return names of files, contents of metadata files, and what precedes names for GDAL.
+
+    `source` is a SAFE folder, or the path or URL of its zip file.
+    """
+    path = os.fspath(source)
+    if not path.lower().endswith(".zip"):
+        folder = Path(path)
+        names = [file.relative_to(folder).as_posix() for file in sorted(folder.rglob("*.jp2"))]
+        found = [file for file in map(folder.joinpath, _QUANTITIES) if file.is_file()]
+        return names, {str(file): file.read_bytes() for file in found}, f"{folder}/"
+    import fsspec
+
+    is_url = "://" in path
+    path = path if is_url else os.path.abspath(path)
+    try:
+        with fsspec.open(path, "rb") as file, zipfile.ZipFile(file) as archive:
+            names = sorted(archive.namelist())
+            texts = {
+                f"{redact(path)}/{name}": archive.read(name)
+                for name in names
+                if name.rpartition("/")[2] in _QUANTITIES
+            }
+    except zipfile.BadZipFile as error:
+        raise OSError(
+            f"The file {redact(path)!r} must be a zip file of a SAFE folder, got the error: "
+            f"{error}. Download it again."
+        ) from None
+    return names, texts, f"{'zip+' if is_url else 'zip://'}{path}!/"
+
+
 def _open_safe(source: Any) -> Product:
-    folder = Path(source)
-    files: dict[str, tuple[int, Path]] = {}
-    scenes: dict[str, Path] = {}
-    for path in sorted(folder.glob("GRANULE/*/IMG_DATA/**/*.jp2")):
-        match = _SAFE_BAND.fullmatch(path.name)
-        if match is None:
+    shown = redact(os.fspath(source))
+    names, texts, prefix = _names_and_texts(source)
+    files: dict[str, tuple[int, str]] = {}
+    scenes: dict[str, str] = {}
+    for path in names:
+        match = _SAFE_BAND.fullmatch(path.rpartition("/")[2])
+        if match is None or not _SAFE_IMAGES.search(path):
             continue
         scenes.setdefault(match[1], path)
         # The names of level 1C do not state a resolution: there is one file per band.
@@ -165,20 +202,20 @@ def _open_safe(source: Any) -> Product:
         files[match[2]] = min(found, files.get(match[2], found))
     if files.keys() <= {"SCL"}:
         raise FileNotFoundError(
-            f"The folder {str(folder)!r} must contain bands of Sentinel-2, such as "
+            f"The product {shown!r} must contain bands of Sentinel-2, such as "
             "GRANULE/*/IMG_DATA/R10m/*_B02_10m.jp2, got none. Download it again."
         )
     if len(scenes) > 1:
         raise ValueError(
-            f"The folder {str(folder)!r} must contain the bands of one tile and date, got "
-            f"{[str(path.relative_to(folder)) for path in scenes.values()]}. Move other files."
+            f"The product {shown!r} must contain the bands of one tile and date, got "
+            f"{list(scenes.values())}. Move other files."
         )
-    scale, offsets = _reflectance_of_safe(folder)
+    scale, offsets = _reflectance_of_safe(shown, texts)
     classes = files.pop("SCL", None)
     return Product(
         [
             Band(
-                str(files[name][1]),
+                prefix + files[name][1],
                 {
                     "names": (name,),
                     "nodata": (_NO_DATA,),
@@ -190,21 +227,23 @@ def _open_safe(source: Any) -> Product:
             for name, wavelength in _WAVELENGTHS.items()
             if name in files
         ],
-        None if classes is None else Band(str(classes[1])),
+        None if classes is None else Band(prefix + classes[1]),
     )
 
 
-def _reflectance_of_safe(folder: Path) -> tuple[float, dict[str, float]]:
+def _reflectance_of_safe(
+    shown: str, texts: Mapping[str, bytes]
+) -> tuple[float, dict[str, float]]:
     """Return the scale of all bands, and the offset of each band, from the metadata file."""
-    found = [path for path in map(folder.joinpath, _QUANTITIES) if path.is_file()]
-    if not found:
+    if not texts:
         raise FileNotFoundError(
-            f"The folder {str(folder)!r} must contain {' or '.join(_QUANTITIES)}, which states the "
+            f"The product {shown!r} must contain {' or '.join(_QUANTITIES)}, which states the "
             "scale and the offsets of the bands, got neither. Download it again."
         )
-    quantity, offset = _QUANTITIES[found[0].name]
+    path, text = next(iter(texts.items()))
+    quantity, offset = _QUANTITIES[path.rpartition("/")[2]]
     try:
-        root = ElementTree.parse(found[0]).getroot()
+        root = ElementTree.fromstring(text)
         total = float(root.findtext(f".//{quantity}", ""))
         baseline = float(root.findtext(".//PROCESSING_BASELINE", ""))
         stated = {int(one.attrib["band_id"]): float(one.text or "") for one in root.iter(offset)}
@@ -216,7 +255,7 @@ def _reflectance_of_safe(folder: Path) -> tuple[float, dict[str, float]]:
             raise ValueError(f"{quantity} is {total:g}")
     except (ElementTree.ParseError, LookupError, ValueError) as error:
         raise OSError(
-            f"The file {str(found[0])!r} must state PROCESSING_BASELINE, {quantity} and, from "
+            f"The file {path!r} must state PROCESSING_BASELINE, {quantity} and, from "
             f"baseline 04.00 on, {offset} of the 13 bands, got the error: {error!r}. Download it "
             "again."
         ) from error

@@ -5,6 +5,7 @@ import shutil
 import numpy as np
 import pytest
 import zarr
+from file_server import served
 
 import daskclust
 from daskclust.app import cli
@@ -115,6 +116,24 @@ def test_safe_folder_is_reflectance_at_10_m(tmp_path):
     stored = counts()
     expected = np.stack([(fine(stored[name]).astype(float) - 1000) / 10_000 for name in NAMES])
     np.testing.assert_allclose(image_of(cube), expected, rtol=1e-6, atol=1e-7)
+
+
+@needs_jp2
+def test_zipped_safe_folder_equals_the_folder(tmp_path):
+    safe = write_safe(tmp_path)
+    expected = image_of(daskclust.open_cube(safe))
+    archive = shutil.make_archive(str(safe), "zip", tmp_path, safe.name)
+    shutil.rmtree(safe)
+    with served(tmp_path) as url:
+        for source in (archive, f"{url}/{safe.name}.zip"):
+            cube = daskclust.open_cube(source)
+            assert cube.band_names == NAMES
+            np.testing.assert_array_equal(image_of(cube), expected)
+            cube = daskclust.open_mosaic([source], time="names")
+            assert cube.band_names[0] == "2024-05-01 B01"
+    (tmp_path / "S2A_MSIL2A_damaged.zip").write_bytes(b"no archive")
+    with pytest.raises(OSError, match=r"damaged\.zip' must be a zip file of a SAFE folder"):
+        daskclust.open_cube(tmp_path / "S2A_MSIL2A_damaged.zip")
 
 
 @needs_jp2
