@@ -351,7 +351,7 @@ def _open(name: str, shown: str) -> Described:
 def cache_of_gdal() -> Any:
     """Return a context in which GDAL keeps few decoded blocks.
 
-    By default, the cache takes 5 % of the machine's memory, which may exceed the memory of a worker.
+    By default, the cache takes 5 % of the memory of the machine. A worker may have less.
     """
     import rasterio
 
