@@ -20,14 +20,15 @@ from daskclust.core.engine import (
 )
 from daskclust.core.estimator.fit_loop import draw_seeds
 from daskclust.core.estimator.validation import (
-    check_dense,
     check_integer,
+    check_on_cpu,
     check_weight,
     fetched,
     without_mask,
 )
 from daskclust.core.kernels.moments import LabelMoments
 from daskclust.core.kernels.rng import draw_numbers
+from daskclust.core.kernels.sparse import canonical, is_sparse, split_last
 from daskclust.core.reduction import SPREAD, Spread, SpreadRequest
 from daskclust.core.reduction.label_tables import LABEL_MOMENTS, LabelMomentsRequest
 
@@ -126,15 +127,22 @@ def _check_number(k: int, n: float) -> None:
         )
 
 
+def _matrix(X: Any) -> Any:
+    """Return rows as a Dask array, a CSR matrix, or an array with NaN for masked values."""
+    X = unwrap(X)
+    check_on_cpu(X)
+    if is_dask(X):
+        return X
+    if is_sparse(X) and X.ndim == 2:
+        return canonical(X)
+    X = np.asanyarray(X)
+    return np.ma.filled(X.astype(np.float64), np.nan) if np.ma.is_masked(X) else np.asarray(X)
+
+
 def _open(X: Any, labels: Any, sample_weight: Any, ignore_masked: Any) -> Rows:
     if not isinstance(ignore_masked, bool | np.bool_):
         raise TypeError(f"ignore_masked must be True or False, got {ignore_masked!r}.")
-    X = unwrap(X)
-    check_dense(X)
-    if not is_dask(X):
-        # Masked values become NaN, so that one check finds all missing values.
-        X = np.asanyarray(X)
-        X = np.ma.filled(X.astype(np.float64), np.nan) if np.ma.is_masked(X) else np.asarray(X)
+    X = _matrix(X)
     if X.ndim != 2 or X.dtype.kind not in "fiub":
         raise ValueError(
             f"X must have shape (n, p) and real numbers, got shape {X.shape} and dtype {X.dtype}."
@@ -180,8 +188,8 @@ def centroid_scores(
 
     Parameters
     ----------
-    X : array-like or dask.array.Array of shape (n, p)
-        Rows.
+    X : array-like, sparse matrix or dask.array.Array of shape (n, p)
+        Rows.  The blocks of a Dask array may be sparse matrices.
     labels : array-like or dask.array.Array of shape (n,)
         Whole numbers.  Their chunks may differ from the chunks of X.
     centers : array-like of shape (k, p), optional
@@ -300,8 +308,8 @@ def silhouette_score(
 
     Parameters
     ----------
-    X : array-like or dask.array.Array of shape (n, p)
-        Rows.
+    X : array-like, sparse matrix or dask.array.Array of shape (n, p)
+        Rows.  The blocks of a Dask array may be sparse matrices.
     labels : array-like or dask.array.Array of shape (n,)
         Whole numbers.  Their chunks may differ from the chunks of X.
     sample_size : int, optional
@@ -351,13 +359,11 @@ def silhouette_score(
                 f"{count}. Use sample_size=10_000, or simplified_silhouette_score for all rows."
             )
         numbers = draw_numbers(rows.n_rows, count, draw_seeds(random_state, 1)[0])
-        sample, _ = rows.take(numbers)
-        X, labels, sample_size = sample[:, :-1], sample[:, -1].astype(np.int64), None
+        X, labels = split_last(rows.take(numbers)[0])
+        X, sample_size = X.matrix() if rows.is_sparse else X, None
     else:
         labels = as_label_vector(labels, "labels", masked=ignore_masked)
-        check_dense(X)
-        X = np.asanyarray(X)
-        X = np.ma.filled(X.astype(np.float64), np.nan) if np.ma.is_masked(X) else np.asarray(X)
+        X = _matrix(X)
         X = X.astype(working_dtype(X.dtype), copy=False)
     if ignore_masked:
         has_label = labels != _NO_LABEL

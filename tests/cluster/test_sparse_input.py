@@ -188,8 +188,6 @@ def test_other_estimators_and_parameters_refuse_sparse_rows():
                 model.fit(rows)
         with pytest.raises(TypeError, match="X must be dense"):
             KMeans(K, random_state=0).fit(rows) and daskclust.SparseKMeans(K).fit(rows)
-        with pytest.raises(TypeError, match="X must be dense"):
-            daskclust.metrics.davies_bouldin_score(rows, TRUTH)
         for params in ({"metric": "mahalanobis"}, {"missing": "partial"}, {"init": "dkm++"}):
             with pytest.raises(ValueError, match=r"does not support sparse X, because"):
                 KMeans(K, **params).fit(rows)
@@ -263,8 +261,6 @@ def test_clusters_of_the_default_initialization_are_found_in_wide_rows():
 def test_functions_that_need_dense_rows_say_so(rows):
     model = KMeans(K, random_state=0).fit(X)
     for function in (
-        lambda: daskclust.metrics.silhouette_score(rows, model.labels_, sample_size=100),
-        lambda: daskclust.metrics.davies_bouldin_score(rows, model.labels_),
         lambda: daskclust.explain.profiles(model, rows),
         lambda: daskclust.explain.rules(model, rows),
         lambda: daskclust.selection.suggest_labels(rows, 10),

@@ -21,7 +21,7 @@ from daskclust.core.array_types import Array, Floats, Ints
 from daskclust.core.engine.unchanged import Tally, joined
 from daskclust.core.kernels.buffers import converted
 from daskclust.core.kernels.nearest.assign import SEGMENT
-from daskclust.core.kernels.sparse import SparseRows, concatenated, dense
+from daskclust.core.kernels.sparse import SparseRows, concatenated
 from daskclust.core.reduction import Partial, Reduction, RowBlock
 from daskclust.core.reduction.row_views import in_space
 from daskclust.core.storage.retry import NEVER_AGAIN, Retries, read
@@ -421,7 +421,7 @@ def merge(reduction: Reduction, state: Any, partials: Sequence[Partial]) -> Part
     return {**merged, READ: joined([partial[READ] for partial in partials])}
 
 
-def collect_rows(group: Group, prepare: Prepare, rows: Ints) -> tuple[Ints, Array, Floats, Array]:
+def collect_rows(group: Group, prepare: Prepare, rows: Ints) -> tuple[Ints, Any, Floats, Array]:
     """Return numbers, values and weights of the wanted rows, and the totals of the blocks read."""
     numbers, values, weights = [], [], []
     totals: list[Array] = []
@@ -435,13 +435,13 @@ def collect_rows(group: Group, prepare: Prepare, rows: Ints) -> tuple[Ints, Arra
         block.append_totals(loaded, totals)
         numbers.append(wanted)
         prepared = prepare(loaded.x[local], None if loaded.weight is None else loaded.weight[local])
-        values.append(dense(prepared.x))
+        values.append(prepared.x)
         weights.append(np.ones(len(local)) if prepared.weight is None else prepared.weight)
     if not numbers:
         return rows[:0], np.empty((0, 0)), np.empty(0), joined(totals)
     return (
         np.concatenate(numbers),
-        np.concatenate(values),
+        concatenated(values),
         np.concatenate(weights),
         joined(totals),
     )

@@ -19,6 +19,7 @@ import dask.array as da
 import numpy as np
 from dask.base import tokenize
 from dask.sizeof import sizeof
+from scipy.sparse import issparse
 
 from daskclust.core.engine.blocks import LazyChunk
 from daskclust.core.engine.private_api import (
@@ -92,7 +93,7 @@ class ArrayGraph:
 def graph_behind(array: Any) -> ArrayGraph:
     graph, keys = graph_of(array)
     chunks = [graph.get(key) for key in keys]
-    if all(isinstance(chunk, np.ndarray) for chunk in chunks):
+    if all(isinstance(chunk, np.ndarray) or issparse(chunk) for chunk in chunks):
         values_by_key = dict(zip(keys, chunks, strict=True))
         return ArrayGraph(keys, values_by_key, {key: [] for key in keys}, set(keys), values=chunks)
     if any(is_future(value) for value in graph.values()):

@@ -10,12 +10,20 @@ from typing import Any
 import dask.array as da
 import numpy as np
 from dask import delayed
+from scipy.sparse import csr_array, hstack
 
 from daskclust.core.array_types import Array, Bools
-from daskclust.core.engine.blocks import as_matrix, check_shape, check_vector, working_dtype
+from daskclust.core.engine.blocks import (
+    as_matrix,
+    check_shape,
+    check_vector,
+    sparse_block,
+    working_dtype,
+)
 from daskclust.core.engine.opening import is_dask, open_rows, unwrap
 from daskclust.core.engine.parallel import compute
 from daskclust.core.engine.rows import Rows
+from daskclust.core.kernels.sparse import is_sparse
 from daskclust.exceptions import ChunkError
 
 #: Label of rows without a label.
@@ -151,13 +159,20 @@ def _whole(labels: Array, name: str, dtype: np.dtype[Any], masked: bool) -> Arra
 
 
 def _columns(
-    first: Any, labels: Array, width: int | None, name: str, dtype: Any, masked: bool
-) -> Array:
+    first: Any,
+    labels: Array,
+    width: int | None,
+    name: str,
+    dtype: Any,
+    masked: bool,
+    sparse: bool = False,
+) -> Any:
     if width is None:
         check_vector(first, "labels_true")
     else:
         # A block of an expression array is in a list along its single chunk of columns.
         first = first[0] if isinstance(first, list) else first
+        first = sparse_block(first, 0) if sparse else first
         check_shape(first, 0, width)
     check_vector(labels, name)
     if len(first) != len(labels):
@@ -167,6 +182,9 @@ def _columns(
         )
     to_integers = partial(_whole, dtype=dtype, masked=masked)
     first = to_integers(first, "labels_true") if width is None else as_matrix(first, dtype)
+    if sparse:
+        column = csr_array(to_integers(labels, name)[:, None])
+        return hstack([first.matrix(), column], format="csr")
     return np.column_stack([first, to_integers(labels, name)])
 
 
@@ -202,19 +220,21 @@ def _like(array: Array, other: Any, names: tuple[str, str]) -> Any:
             "with an array in memory. Use compute_chunk_sizes(), or to_dask_array(lengths=True) on "
             "a Dask DataFrame."
         )
-    return da.from_array(array, chunks=(other.chunks[0], *((-1,) * (array.ndim - 1))))
+    chunks = other.chunks[0], *((-1,) * (array.ndim - 1))
+    return da.from_array(array, chunks=chunks, asarray=False if is_sparse(array) else None)
 
 
 def _append_labels(
     first: Any, labels: Any, n_columns: int, name: str, dtype: np.dtype[Any], masked: bool
 ) -> Any:
     width = None if first.ndim == 1 else first.shape[1]
+    sparse = is_sparse(first)
     if not is_dask(first):
-        return _columns(first, labels, width, name, dtype, masked)
+        return _columns(first, labels, width, name, dtype, masked, sparse)
     if first.ndim == 2 and first.numblocks[1] > 1:
         first = first.rechunk({1: -1})
     return da.blockwise(
-        partial(_columns, width=width, name=name, dtype=dtype, masked=masked),
+        partial(_columns, width=width, name=name, dtype=dtype, masked=masked, sparse=sparse),
         "ik",
         first,
         "ij" if first.ndim == 2 else "i",
@@ -224,7 +244,7 @@ def _append_labels(
         new_axes={"k": n_columns},
         align_arrays=False,
         concatenate=False,
-        meta=np.empty((0, 0), dtype),
+        meta=csr_array((0, 0), dtype=dtype) if sparse else np.empty((0, 0), dtype),
         # A prefix, not a name: expression arrays with a fixed name are not lowered.
         token="daskclust-labels",
     )

@@ -130,17 +130,16 @@ def free_memory(workers: list[WorkerMemory]) -> float:
     return float(sum(max(0, worker.limit - worker.used - worker.results) for worker in workers))
 
 
-def bytes_at_once(
-    n_rows: int, n_columns: int, stored: int, tile: int, read: int = 0
-) -> tuple[int, int]:
+def bytes_at_once(n_rows: int, row_bytes: float, tile: int, read: int = 0) -> tuple[int, int]:
     """Return the bytes that a thread needs at once, and how many of them only the reading needs.
 
-    A thread works on one block while it reads the next.  Both have `stored` bytes per value.
-    `tile` is the size of a converted tile in bytes, 0 without conversion.  `read` is the size of
-    the largest array that is read to get a block.
+    A thread works on one block while it reads the next.  `tile` is the size of a converted tile in
+    bytes, 0 without conversion.  `read` is the size of the largest array that is read to get a
+    block.
     """
-    only_read = max(0, read - n_rows * n_columns * stored)
-    return 2 * n_rows * n_columns * stored + only_read + tile, only_read
+    block = math.ceil(n_rows * row_bytes)
+    only_read = max(0, read - block)
+    return 2 * block + only_read + tile, only_read
 
 
 def planned(limit: float, persisted: float) -> WorkerMemory:
@@ -151,8 +150,7 @@ def planned(limit: float, persisted: float) -> WorkerMemory:
 def check_blocks(
     workers: list[WorkerMemory],
     n_rows: int,
-    n_columns: int,
-    stored: int,
+    row_bytes: float,
     tile: int,
     n_groups: int,
     read: int = 0,
@@ -161,7 +159,7 @@ def check_blocks(
 
     A pass needs more memory than this, so the check never rejects data that would fit.
     """
-    bytes_per_thread, only_read = bytes_at_once(n_rows, n_columns, stored, tile, read)
+    bytes_per_thread, only_read = bytes_at_once(n_rows, row_bytes, tile, read)
     tasks_per_worker = math.ceil(n_groups / max(1, len(workers)))
     for worker in sorted(workers, key=lambda worker: worker.free / max(1, worker.n_threads)):
         busy = max(1, min(worker.n_threads, tasks_per_worker))
@@ -176,13 +174,13 @@ def check_blocks(
                 "rechunk does not help: use smaller chunks in the store, or "
                 f"{'; or '.join(_remedies(worker, need, busy))}."
             )
-        fitting = (worker.free // busy - tile) // (2 * n_columns * stored)
+        fitting = int((worker.free // busy - tile) / (2 * row_bytes))
         advice = _remedies(worker, need, busy)
         if fitting >= 1:
             advice.insert(0, f"X = X.rechunk({{0: {fitting}}}), or smaller chunks in the store")
         raise MemoryPlanError(
             f"Blocks do not fit worker {worker.address}: {busy} thread(s) at a time hold two "
-            f"blocks of {n_rows} rows and {n_columns} columns each, {format_bytes(need)} in all. "
+            f"blocks of {n_rows} rows of {row_bytes:.0f} bytes, {format_bytes(need)} in all. "
             f"The process itself takes {format_bytes(worker.used)} of its "
             f"{format_bytes(worker.limit)}, and it is killed at {worker.terminate:.0%}, which "
             f"leaves {format_bytes(worker.free)}. Use {'; or '.join(advice)}."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -139,6 +140,31 @@ def _counted_rows(X: Any) -> tuple[int, ...]:
     return tuple(int(n[0, 0]) for n in fetch_chunks(counts, "the count of rows"))
 
 
+def _stored_bytes(block: Any, start: int) -> Any:
+    return np.array([[sparse_block(block, start).nbytes]], dtype=np.int64)
+
+
+def _row_bytes(X: Any, lengths: tuple[int, ...], behind: ArrayGraph) -> float:
+    """Return the bytes of a row; for sparse rows, the mean of the first block of the most rows.
+
+    The number of stored values is not in the metadata, so this block is read in addition.
+    """
+    most = max(lengths, default=0)
+    if not is_sparse(X) or not most:
+        return float(X.shape[1] * X.dtype.itemsize)
+    number = lengths.index(most)
+    start = sum(lengths[:number])
+    if behind.values is not None:
+        return float(_stored_bytes(behind.values[number], start)[0, 0] / most)
+    n_bytes = X.blocks[number].map_blocks(
+        partial(_stored_bytes, start=start),
+        dtype=np.dtype(np.int64),
+        chunks=((1,), (1,)),
+        meta=np.empty((0, 0), np.int64),
+    )
+    return float(fetch_chunks(n_bytes, "the measuring of a block")[0][0, 0] / most)
+
+
 def _aligned_weight(weight: Any, lengths: tuple[int, ...]) -> Any:
     if not is_dask(weight):
         return da.from_array(np.ascontiguousarray(weight, dtype=np.float64), chunks=(lengths,))
@@ -188,7 +214,7 @@ def forecast(
     is_persisted = _is_persisted(n_bytes, spare_memory(free), False)
     worker = planned(limit, n_bytes / n_workers if is_persisted else 0)
     tile = tile_bytes(dtype, block_rows, shape[1])
-    need, _ = bytes_at_once(block_rows, shape[1], dtype.itemsize, tile, read)
+    need, _ = bytes_at_once(block_rows, shape[1] * dtype.itemsize, tile, read)
     need = max(need, task)
     fits = need <= worker.free
     return Forecast(is_persisted, min(n_blocks, _LAZY_GROUPS * n_workers), worker.used + need, fits)
@@ -247,7 +273,7 @@ def _whole_graph(
     return GraphExecutor(blocks, behind.keys, weight_keys, graph, get, client)
 
 
-def _pack(blocks: list[Block], row_bytes: int, n_threads: int) -> list[list[int]]:
+def _pack(blocks: list[Block], row_bytes: float, n_threads: int) -> list[list[int]]:
     """Return runs of consecutive block numbers; one task reads and keeps the blocks of a run."""
     n_bytes = sum(block.size for block in blocks) * row_bytes
     limit = min(_PACK_BYTES, n_bytes / (_PACKS * max(1, n_threads)))
@@ -281,7 +307,7 @@ def _bind_cluster(
     blocks: list[Block],
     behind: ArrayGraph,
     weight: ArrayGraph | None,
-    n_bytes: float,
+    row_bytes: float,
     client: Any,
 ) -> tuple[Executor, float]:
     def compute(graph: Mapping[Any, Any], keys: Sequence[Any]) -> list[Any]:
@@ -292,9 +318,10 @@ def _bind_cluster(
 
     packs = [[i] for i in range(len(blocks))]
     futures, chunks = behind.futures, None
+    n_bytes = row_bytes * sum(block.size for block in blocks)
     if futures is None and (behind.values is not None or _is_persisted(n_bytes, keepable, False)):
         # The client's data go to the workers once, not in every pass.
-        joined_packs = _pack(blocks, X.shape[1] * X.dtype.itemsize, sum(threads.values()))
+        joined_packs = _pack(blocks, row_bytes, sum(threads.values()))
         if 2 * len(joined_packs) <= len(packs):
             chunks = cut(behind, compute) if behind.values is None else behind.values
         if chunks is None:
@@ -309,16 +336,16 @@ def _bind_cluster(
             # Weights are small, so they are always persisted.
             weights = weight.futures or submit_graph(client, weight.whole(), weight.keys)
     largest = max((block.size for block in blocks), default=0)
-    # The number of stored values is unknown: the memory of sparse blocks is not planned.
-    width = 1 if is_sparse(X) else X.shape[1]
-    tile = tile_bytes(X.dtype, largest, width)
+    # Only the stored values of sparse rows are converted.
+    stored_share = row_bytes / (X.shape[1] * X.dtype.itemsize) if X.shape[1] else 0.0
+    tile = math.ceil(tile_bytes(X.dtype, largest, X.shape[1]) * stored_share)
     if futures is None and chunks is None:
         keyed_weight = weight
         if weights is not None:
             keys = [("daskclust-weight-" + uuid4().hex, i) for i in range(len(weights))]
             keyed_weight = ArrayGraph(keys, dict(zip(keys, weights, strict=True)))
         read = largest_read([behind.graph])
-        check_blocks(workers, largest, width, X.dtype.itemsize, tile, len(blocks), read)
+        check_blocks(workers, largest, row_bytes, tile, len(blocks), read)
         return _whole_graph(blocks, behind, keyed_weight, client.get, client), keepable
 
     chunk_values: list[Any] = futures or list(chunks or ())
@@ -338,7 +365,7 @@ def _bind_cluster(
         dealt = deal_out(blocks, _LAZY_GROUPS * len(addresses))
         assigned = [(addresses[i % len(addresses)], members) for i, members in enumerate(dealt)]
         read = largest_read([chunk.graph for chunk in chunk_values])
-        check_blocks(workers, largest, width, X.dtype.itemsize, tile, len(assigned), read)
+        check_blocks(workers, largest, row_bytes, tile, len(assigned), read)
 
     position = {blocks[pack[0]].start: i for i, pack in enumerate(packs)}
     groups, ranges = [], []
@@ -358,7 +385,7 @@ def _bind_cluster(
         ranges.append(joined_ranges([(b.start, b.start + b.size) for b in members]))
     worker_slots = WorkerSlots(client, [group.slot for group in groups if group.slot], threads)
     # The memory of persisted blocks is included in the used memory.
-    block = 0 if futures is not None else largest * width * X.dtype.itemsize
+    block = 0 if futures is not None else math.ceil(largest * row_bytes)
     plan = MemoryPlan(workers, len(groups), block)
     return ClusterExecutor(worker_slots, groups, ranges, plan), keepable
 
@@ -395,7 +422,8 @@ def open_rows(X: Any, sample_weight: Any = None, *, n_clusters: int | None = Non
     use several threads.  Dask arrays use the user's scheduler.  Blocks in memory form one group
     per worker thread.  A lazy array is persisted for the fit if it takes at most
     ``daskclust.persist-fraction`` of the free memory.  Otherwise each pass reads it, one block per
-    thread at a time.
+    thread at a time.  The memory of lazy sparse blocks is estimated from one block, which is read
+    for this purpose.
     """
     check_settings()
     if not is_dask(X):
@@ -415,8 +443,8 @@ def open_rows(X: Any, sample_weight: Any = None, *, n_clusters: int | None = Non
     lengths = tuple(int(n) for n in lengths)
     ends = np.cumsum(lengths).tolist()
     blocks = [Block(end - n, n, None) for end, n in zip(ends, lengths, strict=True) if n]
-    n_bytes = float(sum(lengths)) * X.shape[1] * X.dtype.itemsize
     behind, weight = graph_behind(X), None
+    row_bytes = _row_bytes(X, lengths, behind)
     if sample_weight is not None:
         weight = graph_behind(_aligned_weight(sample_weight, lengths))
     if len(blocks) < len(lengths):
@@ -425,11 +453,12 @@ def open_rows(X: Any, sample_weight: Any = None, *, n_clusters: int | None = Non
         weight = None if weight is None else weight.only(nonempty)
     executor: Executor
     if client is not None:
-        executor, keepable = _bind_cluster(X, blocks, behind, weight, n_bytes, client)
+        executor, keepable = _bind_cluster(X, blocks, behind, weight, row_bytes, client)
     else:
         # Other processes would receive the values again in every pass.
         sends = get is not dask.threaded.get
         keepable = spare_memory()
+        n_bytes = row_bytes * sum(lengths)
         persist = behind.values is None and _is_persisted(n_bytes, keepable, sends)
         executor = _bind_local(blocks, behind, weight, get, persist, is_sparse(X))
     return OpenRows(executor, X.dtype, lengths, X.shape[1], keepable, sparse=is_sparse(X))

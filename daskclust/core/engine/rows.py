@@ -41,6 +41,7 @@ from daskclust.core.engine.resilient_tasks import Slot, Task, WorkerSlots, gathe
 from daskclust.core.engine.threads import showing_tasks, side_by_side
 from daskclust.core.engine.unchanged import FirstTotals
 from daskclust.core.kernels.nearest.assign import SEGMENT
+from daskclust.core.kernels.sparse import concatenated
 from daskclust.core.progress import begin_pass
 from daskclust.core.reduction import Partial, Reduction, RowBlock
 
@@ -99,8 +100,11 @@ class Rows(ABC):
         """Run one pass and return one result per row, in order; the client holds all of them."""
 
     @abstractmethod
-    def take(self, rows: Ints) -> tuple[NDArray[Any], Floats]:
-        """Return values and weights of rows, given by (sorted, unique) global numbers."""
+    def take(self, rows: Ints) -> tuple[Any, Floats]:
+        """Return values and weights of rows, given by (sorted, unique) global numbers.
+
+        The values are an array, or ``SparseRows`` if the rows are sparse.
+        """
 
     @abstractmethod
     def excluding(self, rows: Ints) -> Rows:
@@ -161,16 +165,14 @@ class OpenRows(Rows):
         chunks = sorted((chunk for own in by_group for chunk in own), key=itemgetter(0))
         return np.concatenate([results for _, results in chunks])
 
-    def take(self, rows: Ints) -> tuple[NDArray[Any], Floats]:
+    def take(self, rows: Ints) -> tuple[Any, Floats]:
         # Reads only the chunks with these rows, or all chunks if blocks share costly tasks.
         begin_pass("take", self.pass_record)
         fetched = self._executor.map("take", collect_rows, self._prepare, rows)
         fetched = [group_rows for group_rows in fetched if len(group_rows[0])]
         if not fetched:
             return np.empty((0, self.n_features), self.dtype), np.empty(0)
-        numbers, values, weights, totals = (
-            np.concatenate(arrays) for arrays in zip(*fetched, strict=True)
-        )
+        numbers, values, weights, totals = map(concatenated, zip(*fetched, strict=True))
         self.compare(totals)
         # Groups of in-memory arrays are in row order already.
         if (numbers[1:] < numbers[:-1]).any():

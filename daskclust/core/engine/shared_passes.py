@@ -205,7 +205,7 @@ def _answer(base: Rows, requests_of: dict[Any, Any]) -> dict[Any, Any]:
 def _with_views(request: _Take, values: Array, weight: Floats) -> tuple[Array, Floats]:
     # A run per row: views need global row numbers.
     runs = tuple((int(row), 1) for row in request.rows)
-    rows = RowBlock(np.ascontiguousarray(values), weight, runs)
+    rows = RowBlock(values, weight, runs)
     for view in request.views:
         if not isinstance(view, WithoutRows):
             rows = view(rows)

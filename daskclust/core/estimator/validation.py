@@ -379,11 +379,7 @@ def check_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
                 "for a single feature."
             )
     data = table = unwrap(X)
-    if hasattr(getattr(data, "_meta", data), "__cuda_array_interface__"):
-        raise TypeError(
-            f"X must be in the memory of the CPU, got {type(data).__name__} on a GPU. Use "
-            "X.get() of CuPy, X.cpu() of PyTorch, or X.map_blocks(cupy.asnumpy) of Dask."
-        )
+    check_on_cpu(data)
     if hasattr(table, "to_numpy") and not (hasattr(table, "columns") or hasattr(table, "iloc")):
         data = table.to_numpy()  # a column of vectors, such as a polars Series of arrays
     if is_sparse(data):
@@ -432,14 +428,23 @@ def check_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
         raise ValueError(fault) from error
 
 
-#: Estimators that take sparse rows, for messages.
-_TAKE_SPARSE = "KMeans and SemiSupervisedKMeans"
+#: Names that take sparse rows, for messages.
+_TAKE_SPARSE = "KMeans, SemiSupervisedKMeans and the scores of daskclust.metrics"
 #: Values of their parameters that need dense rows, and why.
 _DENSE_ONLY: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("metric", ("mahalanobis",), "whitened rows have no zeros"),
     ("missing", ("partial",), "values that are not stored are zeros, and not missing"),
     ("init", _COMPLETE_INITS, "it compares rows in memory"),
 )
+
+
+def check_on_cpu(X: Any) -> None:
+    """Raise TypeError for an array in the memory of a GPU, or a Dask array of such blocks."""
+    if hasattr(getattr(X, "_meta", X), "__cuda_array_interface__"):
+        raise TypeError(
+            f"X must be in the memory of the CPU, got {type(X).__name__} on a GPU. Use "
+            "X.get() of CuPy, X.cpu() of PyTorch, or X.map_blocks(cupy.asnumpy) of Dask."
+        )
 
 
 def check_dense(X: Any) -> None:

@@ -12,6 +12,7 @@ from daskclust.core.array_types import Array, Floats
 from daskclust.core.engine import Rows
 from daskclust.core.initialization.problem import Initialization
 from daskclust.core.kernels.rng import draw_numbers
+from daskclust.core.kernels.sparse import dense
 from daskclust.core.reduction import FARTHEST, FarthestRequest
 
 #: Maximum size of the sample, in bytes.
@@ -178,6 +179,7 @@ def draw_sample(problem: Initialization, size: int | None = None) -> Sample:
         size = min(size, _n_fitting(rows))
     numbers = draw_numbers(rows.n_rows, size, int(rng.integers(2**63)))
     x, weight = rows.take(numbers)
+    x = dense(x)
     if size == rows.n_rows and x.size <= _MERGED_VALUES:
         firsts, merged = _distinct(x, weight)
         weight = np.zeros(size)

@@ -12,7 +12,12 @@ from daskclust.core.array_types import Floats, Ints
 from daskclust.core.kernels import sparse
 from daskclust.core.kernels.compensated import add_plain, two_sum
 from daskclust.core.kernels.compiling import compiled, read_only
-from daskclust.core.kernels.nearest.assign import SEGMENT, direct_distances, label_sums
+from daskclust.core.kernels.nearest.assign import (
+    SEGMENT,
+    check_plain,
+    direct_distances,
+    label_sums,
+)
 
 
 class BlockMoments(NamedTuple):
@@ -287,26 +292,33 @@ def _sum_by(index: NDArray[np.intp], values: Floats, k: int) -> Floats:
     return out
 
 
-def label_moments(x: NDArray, labels: Ints, weight: Floats | None) -> LabelMoments:
+def label_moments(x: Any, labels: Ints, weight: Floats | None) -> LabelMoments:
     """Return moments of the rows of a block by label; labels without weight are omitted."""
     weight = np.ones(len(x)) if weight is None else weight
     distinct, index = np.unique(labels, return_inverse=True)
-    k, p = len(distinct), x.shape[1]
+    k = len(distinct)
+    if isinstance(x, sparse.SparseRows):
+        means, squared = sparse.label_means(x, weight, index, k)
+    else:
+        means, squared = _label_means(x, weight, index, k)
+    weights, squares = _sum_by(index, weight, k), _sum_by(index, weight * squared, k)
+    rows = _sum_by(index, np.where(weight > 0, np.maximum(weight, 1.0), 0.0), k)
+    positive = weights > 0
+    return LabelMoments(*(a[positive] for a in (distinct, weights, means, squares, rows)))
+
+
+def _label_means(
+    x: NDArray, weight: Floats, index: NDArray[np.intp], k: int
+) -> tuple[Floats, Floats]:
     # Sums are relative to a row of each label, so that they are precise for any offset of the data.
-    origin = np.empty((k, p))
+    origin = np.empty((k, x.shape[1]))
     origin[index[::-1]] = x[::-1]
     gaps = np.empty_like(x, dtype=np.float64)
     np.subtract(x, origin[index], out=gaps)
     sums, weights = label_sums(gaps, weight, index, k)
-    shift = np.divide(sums, weights[:, None], out=np.zeros((k, p)), where=weights[:, None] > 0)
+    shift = np.divide(sums, weights[:, None], out=np.zeros_like(sums), where=weights[:, None] > 0)
     gaps -= shift[index]
-    squares = _sum_by(index, weight * np.einsum("ij,ij->i", gaps, gaps), k)
-    rows = _sum_by(index, np.where(weight > 0, np.maximum(weight, 1.0), 0.0), k)
-    positive = weights > 0
-    means = (origin + shift)[positive]
-    return LabelMoments(
-        distinct[positive], weights[positive], means, squares[positive], rows[positive]
-    )
+    return origin + shift, np.einsum("ij,ij->i", gaps, gaps)
 
 
 def merge_label_moments(parts: Sequence[LabelMoments]) -> LabelMoments:
@@ -329,12 +341,15 @@ def merge_label_moments(parts: Sequence[LabelMoments]) -> LabelMoments:
 
 
 def own_and_other(
-    x: NDArray,
+    x: Any,
     centers: Floats,
     labels: Ints,
     feature_weights: Floats | None = None,
 ) -> tuple[Floats, Floats]:
     """Return squared distances of rows to their own, and the nearest other center or infinity."""
+    if isinstance(x, sparse.SparseRows):
+        check_plain(feature_weights, False)
+        return sparse.own_and_other(x, centers, labels)
     own, other = np.empty(len(x)), np.empty(len(x))
     for start in range(0, len(x), SEGMENT):
         part = slice(start, start + SEGMENT)

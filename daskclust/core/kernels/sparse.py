@@ -11,6 +11,7 @@ same terms in the same order.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -128,12 +129,25 @@ def is_sparse(X: Any) -> bool:
     return issparse(X) or issparse(getattr(X, "_meta", None))
 
 
+def split_last(x: Array | SparseRows) -> tuple[Any, Ints]:
+    """Return rows without their last column, and the last column as integers."""
+    if not isinstance(x, SparseRows):
+        return np.ascontiguousarray(x[:, :-1]), x[:, -1].astype(np.int64)
+    last = x.n_columns - 1
+    is_last = x.indices == last
+    n_before = np.append(0, np.cumsum(is_last))[x.indptr]
+    values = np.zeros(len(x), np.int64)
+    values[np.diff(n_before) > 0] = x.data[is_last]
+    parts = x.data[~is_last], x.indices[~is_last], x.indptr - n_before.astype(x.indptr.dtype)
+    return SparseRows(*parts, last), values
+
+
 def dense(x: Array | SparseRows) -> Array:
     """Return a few rows as an array."""
     return x.matrix().toarray() if isinstance(x, SparseRows) else x
 
 
-def concatenated(blocks: list[Any]) -> Any:
+def concatenated(blocks: Sequence[Any]) -> Any:
     """Join blocks of rows, which are all dense or all sparse."""
     if not isinstance(blocks[0], SparseRows):
         return np.concatenate(blocks)
@@ -194,12 +208,14 @@ def _score(data, indices, start, stop, columns, norms, scores):
 
 
 @compiled()
-def _nearest(data, indices, indptr, columns, norms, labels, squared):
+def _nearest(data, indices, indptr, columns, norms, excluded, labels, squared):
     k = norms.size
     scores, distances = np.empty(k), np.empty(k)
     for i in range(indptr.size - 1):
         start, stop = indptr[i], indptr[i + 1]
         length = _score(data, indices, start, stop, columns, norms, scores)
+        if excluded.size:
+            scores[excluded[i]] = np.inf
         lowest, own = scores[0], norms[0]
         for c in range(1, k):
             if scores[c] < lowest:
@@ -218,6 +234,13 @@ def _nearest(data, indices, indptr, columns, norms, labels, squared):
                 best = c
         labels[i] = max(best, 0)
         squared[i] = distances[best] if best >= 0 else np.nan
+
+
+@compiled()
+def _own(data, indices, indptr, centers, norms, labels, squared):
+    for i in range(indptr.size - 1):
+        c = labels[i]
+        squared[i] = _distance(data, indices, indptr[i], indptr[i + 1], centers[c], norms[c])
 
 
 @compiled()
@@ -309,7 +332,7 @@ def _unit(data, indptr, out):
             out[t] = np.float64(data[t]) / peak / np.sqrt(norm) if usable else data[t]
 
 
-_NO_WEIGHTS = np.empty(0)
+_NO_WEIGHTS, _NO_LABELS = np.empty(0), np.empty(0, np.int32)
 
 
 def _weights(weight: Floats | None) -> Floats:
@@ -327,13 +350,62 @@ def _checked(x: SparseRows, centers: Floats) -> tuple[Floats, Floats]:
     return read_only(points), norms
 
 
-def nearest(x: SparseRows, centers: Floats) -> tuple[NDArray[np.int32], Floats]:
-    """Return the nearest center of each row, and the squared distance; NaN for invalid rows."""
+def nearest(
+    x: SparseRows, centers: Floats, excluded: Ints | None = None
+) -> tuple[NDArray[np.int32], Floats]:
+    """Return the nearest center of each row, and the squared distance; NaN for invalid rows.
+
+    ``excluded`` (n,) is a center of each row that is not compared, of at least two.
+    """
     points, norms = _checked(x, centers)
     labels, squared = np.empty(len(x), np.int32), np.empty(len(x))
     columns = read_only(np.ascontiguousarray(points.T))
-    _nearest(*x.parts, columns, read_only(norms), labels, squared)
+    others = _NO_LABELS if excluded is None else _codes(excluded, len(x), len(points))
+    _nearest(*x.parts, columns, read_only(norms), read_only(others), labels, squared)
     return labels, squared
+
+
+def _codes(labels: Ints, n: int, k: int) -> NDArray[np.int32]:
+    """Return labels as compiled code takes them, which does not check its indices."""
+    if len(labels) != n or (n and not 0 <= labels.min() <= labels.max() < k):
+        raise ValueError(f"There must be {n} labels in [0, {k}), got {labels}.")
+    return read_only(np.ascontiguousarray(labels, np.int32))
+
+
+def own_and_other(x: SparseRows, centers: Floats, labels: Ints) -> tuple[Floats, Floats]:
+    """Return squared distances of rows to their own, and the nearest other center or infinity."""
+    own = _own_distances(x, centers, labels)
+    if len(centers) == 1:
+        return own, np.full(len(x), np.inf)
+    return own, nearest(x, centers, labels)[1]
+
+
+def _own_distances(x: SparseRows, centers: Floats, labels: Ints) -> Floats:
+    points, norms = _checked(x, centers)
+    squared = np.empty(len(x))
+    _own(*x.parts, points, read_only(norms), _codes(labels, len(x), len(points)), squared)
+    return squared
+
+
+def label_means(x: SparseRows, weight: Floats, labels: Ints, k: int) -> tuple[Floats, Floats]:
+    """Return the means of the rows of each label, and the squared distances of rows to them.
+
+    The mean of a label without weight is 0.
+    """
+    hi, lo = np.zeros((2, k, x.n_columns))
+    _add_by_label(x, _weights(weight), _codes(labels, len(x), k), hi, lo)
+    total = np.bincount(labels, weight, k)[:, None]
+    means = np.divide(hi + lo, total, out=np.zeros_like(hi), where=total > 0)
+    return means, _own_distances(x, means, labels)
+
+
+def _add_by_label(
+    x: SparseRows, weights: Floats, labels: NDArray[np.int32], hi: Floats, lo: Floats
+) -> None:
+    # The sums of one cluster fit in the processor's cache; those of all clusters may not.  A stable
+    # order adds the rows of a cluster in row order.
+    order = read_only(np.argsort(labels, kind="stable"))
+    _add_rows(*x.parts, weights, read_only(labels), order, hi, lo)
 
 
 def accumulate(
@@ -342,10 +414,7 @@ def accumulate(
     """Add the rows to the sums, weights and squared distances of their clusters, (k, p + 2)."""
     labels, squared = nearest(x, centers)
     weights = _weights(weight)
-    # The sums of one cluster fit in the processor's cache; those of all clusters may not.  A stable
-    # order adds the rows of a cluster in row order.
-    order = read_only(np.argsort(labels, kind="stable"))
-    _add_rows(*x.parts, weights, labels, order, hi, lo)
+    _add_by_label(x, weights, labels, hi, lo)
     _add_totals(weights, labels, squared, hi, lo)
 
 

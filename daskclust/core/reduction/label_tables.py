@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from daskclust.core.kernels.moments import (
 )
 from daskclust.core.kernels.nearest.assign import nearest
 from daskclust.core.kernels.pair_counts import count_label_pairs, merge_label_pairs
+from daskclust.core.kernels.sparse import SparseRows, dense, split_last
 from daskclust.core.reduction.contract import Field, Merge, Partial, Reduction, RowBlock
 from daskclust.core.reduction.survey import HEAVIEST, LARGEST_VALUE, LIGHTEST, LOG_LARGEST, NO_ROW
 
@@ -132,11 +133,9 @@ def _moments_fields(state: LabelMomentsRequest) -> Mapping[str, Field]:
     return {"moments": Field((None,), _LABEL_MOMENTS, _moments_dtype(state.n_features))}
 
 
-def _counting_rows(rows: RowBlock, ignored: int | None) -> Bools:
+def _counting_rows(rows: RowBlock, labels: Ints, ignored: int | None) -> Bools:
     """Return a mask of the rows that count; raise ValueError for the first invalid weight."""
-    keep = np.ones(len(rows.x), bool)
-    if ignored is not None:
-        keep = rows.x[:, -1].astype(np.int64) != ignored
+    keep = np.ones(len(labels), bool) if ignored is None else labels != ignored
     if rows.weight is not None:
         w = rows.weight
         wrong = keep & ~((w == 0) | ((w >= LIGHTEST) & (w <= HEAVIEST)))
@@ -150,10 +149,11 @@ def _counting_rows(rows: RowBlock, ignored: int | None) -> Bools:
     return keep
 
 
-def _check_sizes(x: Array, weight: Floats | None) -> None:
-    if not x.size:
+def _check_sizes(x: Any, weight: Floats | None) -> None:
+    values = x.data if isinstance(x, SparseRows) else x
+    if not values.size:
         return
-    largest = float(max(x.max(), -x.min()))
+    largest = float(max(values.max(), -values.min()))
     heaviest = 1.0 if weight is None else float(weight.max())
     # Logarithms, because the product would overflow.
     if largest > LARGEST_VALUE or (
@@ -167,8 +167,8 @@ def _check_sizes(x: Array, weight: Floats | None) -> None:
 
 
 def _moments(rows: RowBlock, state: LabelMomentsRequest) -> Partial:
-    keep = _counting_rows(rows, state.ignored)
     labeled, labels = split_labels(rows)
+    keep = _counting_rows(labeled, labels, state.ignored)
     x, weight, slices = labeled.x, labeled.weight, rows.slices()
     local = np.arange(len(labels))
     if not keep.all():
@@ -179,9 +179,9 @@ def _moments(rows: RowBlock, state: LabelMomentsRequest) -> Partial:
         slices = [slice(*np.searchsorted(local, end)) for end in ends]
     row, column = first_nonfinite(x)
     if row >= 0:
-        number = int(rows.numbers(local[[row]])[0])
+        number, value = int(rows.numbers(local[[row]])[0]), dense(x[row : row + 1])[0, column]
         raise ValueError(
-            f"X must contain finite values, got {x[row, column]} at row {number}, column {column}. "
+            f"X must contain finite values, got {value} at row {number}, column {column}. "
             "Label such rows -1 and use ignore_masked=True to exclude them."
         )
     _check_sizes(x, weight)
@@ -242,8 +242,8 @@ _SUMS = Spread._fields[:-1]
 
 
 def split_labels(rows: RowBlock) -> tuple[RowBlock, Ints]:
-    x = np.ascontiguousarray(rows.x[:, :-1])
-    return RowBlock(x, rows.weight, rows.runs), rows.x[:, -1].astype(np.int64)
+    x, labels = split_last(rows.x)
+    return RowBlock(x, rows.weight, rows.runs), labels
 
 
 def _score_fields(state: SpreadRequest) -> Mapping[str, Field]:

@@ -13,6 +13,7 @@ import pytest
 import zarr
 from distributed import Client, LocalCluster, wait
 from helpers import spawned
+from scipy import sparse
 
 import daskclust
 from daskclust.core.engine.graph_partition import graph_behind
@@ -24,6 +25,7 @@ from daskclust.core.engine.memory import (
     largest_read,
     measure,
 )
+from daskclust.core.engine.opening import _row_bytes
 from daskclust.core.engine.private_api import worker_infos
 from daskclust.exceptions import MemoryPlanError
 
@@ -35,7 +37,7 @@ def memory(limit: int, used: int, n_threads: int = 1, strict: bool = True) -> Wo
 
 
 def test_what_fits_is_not_refused():
-    check_blocks([memory(600, 300)], MIB, 16, 8, 0, 4)  # 2 blocks of 128 of 270 MiB
+    check_blocks([memory(600, 300)], MIB, 128, 0, 4)  # 2 blocks of 128 of 270 MiB
 
 
 @pytest.mark.parametrize(
@@ -43,42 +45,42 @@ def test_what_fits_is_not_refused():
 )
 def test_what_a_nanny_would_end_is_refused_with_what_fits(case, free):
     if free:
-        check_blocks([case], MIB, 16, 8, 0, 4)
+        check_blocks([case], MIB, 128, 0, 4)
         return
     with pytest.raises(MemoryPlanError, match=r"rechunk\(\{0: \d+\}\).*at least 704 MiB") as error:
-        check_blocks([case], MIB, 16, 8, 0, 4)
+        check_blocks([case], MIB, 128, 0, 4)
     rows = int(str(error.value).split("{0: ")[1].split("}")[0])
-    check_blocks([case], rows, 16, 8, 0, 4)
+    check_blocks([case], rows, 128, 0, 4)
     with pytest.raises(MemoryPlanError):
-        check_blocks([case], rows + 1, 16, 8, 0, 4)
-    check_blocks([memory(704, 400)], MIB, 16, 8, 0, 4)
+        check_blocks([case], rows + 1, 128, 0, 4)
+    check_blocks([memory(704, 400)], MIB, 128, 0, 4)
 
 
 def test_a_second_precision_takes_a_tile_more():
     # Stored in 4 bytes, worked on in 8 a tile at a time: 2 x 4 bytes a value, and the tile.
-    check_blocks([memory(460, 300)], MIB, 16, 4, 0, 4)  # 128 of 137 MiB
+    check_blocks([memory(460, 300)], MIB, 64, 0, 4)  # 128 of 137 MiB
     with pytest.raises(MemoryPlanError):
-        check_blocks([memory(460, 300)], MIB, 16, 4, 16 * MIB, 4)
-    check_blocks([memory(480, 300)], MIB, 16, 4, 16 * MIB, 4)
+        check_blocks([memory(460, 300)], MIB, 64, 16 * MIB, 4)
+    check_blocks([memory(480, 300)], MIB, 64, 16 * MIB, 4)
 
 
 def test_an_advised_limit_is_above_the_pause():
     with pytest.raises(MemoryPlanError, match=r"at least 608 MiB"):
-        check_blocks([memory(500, 482)], MIB // 16, 8, 8, 0, 4)
+        check_blocks([memory(500, 482)], MIB // 16, 64, 0, 4)
 
 
 def test_the_end_of_a_worker_is_where_its_configuration_says():
     later = WorkerMemory("worker", 1, 600 * MIB, 330 * MIB, terminate=0.98)
-    check_blocks([later], MIB, 16, 8, 0, 4)  # 256 of 258 MiB
+    check_blocks([later], MIB, 128, 0, 4)  # 256 of 258 MiB
     with pytest.raises(MemoryPlanError, match="it is killed at 95%"):
-        check_blocks([memory(600, 330)], MIB, 16, 8, 0, 4)
+        check_blocks([memory(600, 330)], MIB, 128, 0, 4)
 
 
 def test_threads_share_a_worker():
     with pytest.raises(MemoryPlanError, match="fewer threads per worker"):
-        check_blocks([memory(600, 300, n_threads=4)], MIB // 2, 16, 8, 0, 8)
+        check_blocks([memory(600, 300, n_threads=4)], MIB // 2, 128, 0, 8)
     # Two tasks keep two threads busy, not four.
-    check_blocks([memory(600, 300, n_threads=4)], MIB // 2, 16, 8, 0, 2)
+    check_blocks([memory(600, 300, n_threads=4)], MIB // 2, 128, 0, 2)
 
 
 @contextmanager
@@ -118,6 +120,53 @@ def test_a_worker_with_too_little_memory_refuses_the_first_pass():
         _, (later,) = measure(client)
         assert worker_infos(client)[before[0]].used < 1.05 * first.used
         assert later.used < 1.1 * first.used
+
+
+def sparse_rows(n: int, chunk: int, n_columns: int = 50_000, stored: int = 100) -> da.Array:
+    """Rows that store 1200 bytes each; they would take 400 000 bytes if they were dense."""
+
+    def block(numbers: np.ndarray) -> sparse.csr_array:
+        rng = np.random.default_rng(int(numbers[0]))
+        step = n_columns // stored
+        columns = np.arange(stored, dtype=np.int32) * np.int32(step)
+        columns = columns + (numbers % step).astype(np.int32)[:, None]
+        ends = np.arange(0, len(numbers) * stored + 1, stored, np.int32)
+        values = rng.random(len(numbers) * stored)
+        return sparse.csr_array((values, columns.ravel(), ends), shape=(len(numbers), n_columns))
+
+    blocks = da.arange(n, chunks=chunk).map_blocks(
+        block,
+        new_axis=1,
+        chunks=((chunk,) * (n // chunk), (n_columns,)),
+        meta=sparse.csr_array((0, 0)),
+    )
+    assert len(blocks.chunks[0]) == n // chunk
+    return blocks
+
+
+def test_the_stored_values_of_sparse_rows_are_measured():
+    blocks = sparse_rows(1000, 100)
+    lengths = blocks.chunks[0]
+    measured = _row_bytes(blocks, lengths, graph_behind(blocks))
+    assert measured == 1204.04  # a block has 101 ends of rows
+    kept = blocks.persist(scheduler="sync")
+    behind = graph_behind(kept)
+    assert len(behind.values) == 10
+    assert _row_bytes(kept, lengths, behind) == measured
+    dense = da.zeros((1000, 7), chunks=(100, 7))
+    assert _row_bytes(dense, (100,) * 10, graph_behind(dense)) == 56
+
+
+@pytest.mark.system
+def test_sparse_blocks_and_wide_centers_are_refused_if_they_do_not_fit():
+    with one_worker("650MiB") as client:
+        before = list(client.nthreads())
+        with pytest.raises(MemoryPlanError, match=r"100000 rows of 1204 bytes.*at least \d+ MiB"):
+            quick().fit(sparse_rows(200_000, 100_000))
+        with pytest.raises(MemoryPlanError, match=r"pass .* does not fit worker"):
+            daskclust.KMeans(200, init=np.eye(200, 50_000), max_iter=1).fit(sparse_rows(4000, 500))
+        assert list(client.nthreads()) == before
+        assert quick().fit(sparse_rows(4000, 500)).cluster_centers_.shape == (3, 50_000)
 
 
 @pytest.mark.slow  # starts two workers
@@ -176,9 +225,9 @@ def test_what_passes_carry_along_is_counted():
 
 def test_a_read_larger_than_its_blocks_is_counted():
     # Blocks of 4 MiB that are cut out of an array of 400.
-    check_blocks([memory(1000, 300)], MIB // 16, 8, 8, 8, 2, read=400 * MIB)
+    check_blocks([memory(1000, 300)], MIB // 16, 64, 8, 2, read=400 * MIB)
     with pytest.raises(MemoryPlanError, match=r"read arrays of 800.00 MiB.*chunks in the store"):
-        check_blocks([memory(1000, 300)], MIB // 16, 8, 8, 8, 2, read=800 * MIB)
+        check_blocks([memory(1000, 300)], MIB // 16, 64, 8, 2, read=800 * MIB)
 
 
 @pytest.mark.parametrize("rechunked", [False, True])

@@ -182,5 +182,30 @@ class OnGpu(np.ndarray):
 def test_arrays_on_a_gpu_are_refused_with_the_remedy(lazy):
     rows = X.view(OnGpu)
     rows = da.from_array(rows, asarray=False) if lazy else rows
-    with pytest.raises(TypeError, match=r"memory of the CPU, got .* Use X\.get\(\) of CuPy"):
-        dc.KMeans(2).fit(rows)
+    labels = np.arange(len(X)) % 2
+    for work in (
+        lambda: dc.KMeans(2).fit(rows),
+        lambda: dc.metrics.davies_bouldin_score(rows, labels),
+        lambda: dc.metrics.silhouette_score(rows, labels),
+    ):
+        with pytest.raises(TypeError, match=r"memory of the CPU, got .* Use X\.get\(\) of CuPy"):
+            work()
+
+
+def test_arrays_of_the_array_api_give_the_results_of_numpy():
+    xp = pytest.importorskip("array_api_strict")
+    x = np.random.default_rng(0).random((60, 3))
+    labels = np.where(np.arange(60) < 6, np.arange(60) % 3, -1)
+    array = xp.asarray(x)
+    model, expected = dc.KMeans(3, random_state=0).fit(array), dc.KMeans(3, random_state=0).fit(x)
+    np.testing.assert_array_equal(model.labels_, expected.labels_)
+    np.testing.assert_array_equal(model.predict(array), expected.predict(x))
+    np.testing.assert_array_equal(model.transform(array), expected.transform(x))
+    found = dc.LabelSpreading(random_state=0).fit(array, xp.asarray(labels))
+    np.testing.assert_array_equal(
+        found.labels_, dc.LabelSpreading(random_state=0).fit(x, labels).labels_
+    )
+    for score in (dc.metrics.davies_bouldin_score, dc.metrics.silhouette_score):
+        assert score(array, xp.asarray(model.labels_)) == score(x, model.labels_)
+    with pytest.raises(RuntimeError, match="device1"):
+        dc.KMeans(3).fit(xp.asarray(x, device=xp.Device("device1")))

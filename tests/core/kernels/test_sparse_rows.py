@@ -12,7 +12,12 @@ from scipy.spatial.distance import cdist
 
 from daskclust.core.kernels.draws import approach
 from daskclust.core.kernels.missing_values import row_hash
-from daskclust.core.kernels.moments import block_moments, first_nonfinite
+from daskclust.core.kernels.moments import (
+    block_moments,
+    first_nonfinite,
+    label_moments,
+    own_and_other,
+)
 from daskclust.core.kernels.nearest.assign import accumulate, nearest
 from daskclust.core.kernels.sparse import (
     SparseRows,
@@ -21,6 +26,7 @@ from daskclust.core.kernels.sparse import (
     dense,
     largest_values,
     of_unit_length,
+    split_last,
 )
 from daskclust.core.kernels.totals import block_totals
 
@@ -42,6 +48,44 @@ def test_two_clusters_by_hand():
     # Sums of two columns, weight, squared distances.
     stats = accumulate(x, centers, weight=np.array([2.0, 1.0, 3.0]))
     assert stats.hi.tolist() == [[0.0, 2.0, 3.0, 2.0], [9.0, 12.0, 3.0, 3.0]]
+
+
+def test_labels_in_the_last_column_by_hand():
+    rows, labels = split_last(SparseRows.of(sparse.csr_array([[5.0, 0, -1], [0, 0, 0], [0, 2, 3]])))
+    assert dense(rows).tolist() == [[5.0, 0.0], [0.0, 0.0], [0.0, 2.0]]
+    assert labels.tolist() == [-1, 0, 3]
+
+
+def test_own_and_other_centers_and_moments_of_labels_by_hand():
+    x = SparseRows.of(sparse.csr_array([[0.0, 1.0], [0.0, 0.0], [3.0, 4.0]]))
+    own, other = own_and_other(x, np.array([[0.0, 0.0], [3.0, 4.0]]), np.array([0, 1, 0]))
+    assert (own.tolist(), other.tolist()) == ([1.0, 25.0, 25.0], [18.0, 0.0, 0.0])
+    own, other = own_and_other(x, np.array([[0.0, 0.0]]), np.zeros(3, np.int64))
+    assert (own.tolist(), other.tolist()) == ([1.0, 0.0, 25.0], [np.inf] * 3)
+    moments = label_moments(x, np.array([7, 7, 2]), np.array([3.0, 1.0, 0.5]))
+    assert [field.tolist() for field in moments] == [
+        [2, 7],
+        [0.5, 4.0],
+        [[3.0, 4.0], [0.0, 0.75]],
+        [0.0, 0.75],
+        [1.0, 4.0],
+    ]
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 2**16), st.integers(1, 7), st.sampled_from([np.float32, np.float64]))
+def test_labeled_rows_equal_brute_force(seed, k, dtype):
+    x, rows = rows_of(seed, dtype=dtype)
+    rng = np.random.default_rng(seed)
+    centers, labels = rng.random((k, 9)) - 0.3, rng.integers(0, k, len(x))
+    weight = rng.integers(0, 3, len(x)).astype(float)
+    for one, other in zip(
+        own_and_other(rows, centers, labels), own_and_other(x, centers, labels), strict=True
+    ):
+        assert_allclose(one, other, atol=1e-13)
+    found, expected = label_moments(rows, labels, weight), label_moments(x, labels, weight)
+    for one, other in zip(found, expected, strict=True):
+        assert_allclose(one, other, atol=1e-12)
 
 
 @settings(max_examples=25, deadline=None)

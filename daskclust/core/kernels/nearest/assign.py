@@ -69,7 +69,7 @@ def check_rows(x: Array, centers: Floats, **features: Floats | None) -> tuple[Ar
     return read_only(np.ascontiguousarray(x)), read_only(points)
 
 
-def _check_plain(feature_weights: Floats | None, missing: bool) -> None:
+def check_plain(feature_weights: Floats | None, missing: bool) -> None:
     if feature_weights is not None or missing:
         raise TypeError("Sparse rows have no feature weights and no missing values.")
 
@@ -102,7 +102,7 @@ def accumulate(
            [10.,  1.,  1.]])
     """
     if isinstance(x, sparse.SparseRows):
-        _check_plain(feature_weights, missing)
+        check_plain(feature_weights, missing)
         stats = no_statistics(*centers.shape) if into is None else into
         sparse.accumulate(x, centers, weight, *stats)
         return stats
@@ -144,7 +144,7 @@ def nearest(
     observed features all have weight 0 has label -1 and distance 0.
     """
     if isinstance(x, sparse.SparseRows):
-        _check_plain(feature_weights, missing)
+        check_plain(feature_weights, missing)
         return sparse.nearest(x, centers)
     x, centers = check_rows(x, centers, feature_weights=feature_weights, shift=shift)
     n = len(x)
