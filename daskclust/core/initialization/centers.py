@@ -18,12 +18,14 @@ from daskclust.core.initialization.methods import DETERMINISTIC_INITS
 from daskclust.core.initialization.problem import Initialization
 from daskclust.core.initialization.samples import (
     Sample,
+    can_compare,
+    can_iterate,
     draw_sample,
     draws_at_once,
+    fewest_rows,
     filled,
     first_rows,
     grows,
-    has_sample,
     is_complete,
     n_candidates,
 )
@@ -63,7 +65,7 @@ def initial_centers(problem: Initialization) -> Floats:
         centers_given = given_centers(problem.init, data.X, k, data.X.shape[1], problem.seeds)
         centers = np.stack([problem.metric(each) for each in centers_given])
     is_grown = is_named and problem.init == "k-means||"
-    if problem.on_sample and not is_grown and has_sample(problem.rows, k):
+    if problem.on_sample and not is_grown and can_iterate(problem.rows, k):
         sample = draw_sample(problem)
         if _is_representative(sample, k):
             return grow(problem, centers[:, None], sample)
@@ -118,7 +120,7 @@ def _drawn_best(problem: Initialization, picks: list[Floats]) -> Floats:
     Each row is the best of several draws, evaluated on a sample of the rows.
     """
     k = problem.n_clusters
-    if not has_sample(problem.rows, k):
+    if not can_compare(problem.rows, k):
         return _drawn_apart(problem, picks)
     sample = _saved_sample(problem)
     if not (sample.n_drawn and sample.total > 0):
@@ -134,7 +136,7 @@ def _on_samples(problem: Initialization, picks: list[Floats], known: Floats) -> 
     """Find centers on growing samples, or among candidates if a sample is not representative."""
     rows, k = problem.rows, problem.n_clusters
     drawn = Candidates(problem, picks)
-    if not has_sample(rows, k):
+    if not can_iterate(rows, k):
         drawn.oversample()
         return _padded(drawn.choose(), k)
     complete, growing = is_complete(rows, k), grows(rows, k)
@@ -174,7 +176,7 @@ def _saved_sample(problem: Initialization, size: int | None = None) -> Sample:
 
 def _is_representative(sample: Sample, k: int) -> bool:
     """Return False if few rows have most of the weight: a uniform sample is then useless."""
-    return sample.total > 0 and sample.size >= min(first_rows(k), sample.n_rows) / 2
+    return sample.total > 0 and sample.size >= fewest_rows(k, sample.n_rows)
 
 
 def match(centers: Floats, known: Floats) -> Floats:

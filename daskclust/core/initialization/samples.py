@@ -17,7 +17,7 @@ from daskclust.core.reduction import FARTHEST, FarthestRequest
 
 #: Maximum size of the sample, in bytes.
 _BYTES = 2**28
-#: The same for sparse rows, whose sample is dense, and the smallest number of rows that is useful.
+#: The same for sparse rows, whose sample is dense, and the fewest rows that can compare draws.
 _SPARSE_BYTES, _SPARSE_ROWS = 2**27, 2**9
 #: Rows of the sample, and rows per cluster, that leave little noise in the centers.
 _ROWS, _ROWS_EACH = 2**16, 256
@@ -67,8 +67,18 @@ def _n_fitting(rows: Rows) -> int:
     return n_bytes // (max(1, rows.n_features) * rows.dtype.itemsize)
 
 
-def has_sample(rows: Rows, k: int) -> bool:
-    """Return False if rows are sparse and so wide that a useful sample of them is too large."""
+def fewest_rows(k: int, n_rows: int) -> float:
+    """Return the number of rows, or of effective rows, from which a sample is representative."""
+    return min(first_rows(k), n_rows) / 2
+
+
+def can_iterate(rows: Rows, k: int) -> bool:
+    """Return False if rows are sparse and so wide that a representative sample is too large."""
+    return not rows.is_sparse or fewest_rows(k, rows.n_rows) <= _n_fitting(rows)
+
+
+def can_compare(rows: Rows, k: int) -> bool:
+    """Return False if rows are sparse and so wide that too few of them fit to compare draws."""
     useful = min(max(_SPARSE_ROWS, _FIRST_EACH * k), rows.n_rows)
     return not rows.is_sparse or useful <= _n_fitting(rows)
 
