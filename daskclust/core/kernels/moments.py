@@ -304,7 +304,13 @@ def label_moments(x: Any, labels: Ints, weight: Floats | None) -> LabelMoments:
     weights, squares = _sum_by(index, weight, k), _sum_by(index, weight * squared, k)
     rows = _sum_by(index, np.where(weight > 0, np.maximum(weight, 1.0), 0.0), k)
     positive = weights > 0
-    return LabelMoments(*(a[positive] for a in (distinct, weights, means, squares, rows)))
+    return LabelMoments(
+        distinct[positive],
+        weights[positive],
+        means[positive],
+        squares[positive],
+        rows[positive],
+    )
 
 
 def _label_means(

@@ -402,8 +402,8 @@ def label_means(x: SparseRows, weight: Floats, labels: Ints, k: int) -> tuple[Fl
 def _add_by_label(
     x: SparseRows, weights: Floats, labels: NDArray[np.int32], hi: Floats, lo: Floats
 ) -> None:
-    # The sums of one cluster fit in the processor's cache; those of all clusters may not.  A stable
-    # order adds the rows of a cluster in row order.
+    # The sums of one cluster fit in the processor's cache, but the sums of all clusters may not.  A
+    # stable order adds the rows of a cluster in row order.
     order = read_only(np.argsort(labels, kind="stable"))
     _add_rows(*x.parts, weights, read_only(labels), order, hi, lo)
 
