@@ -270,7 +270,6 @@ PROMISED = {"_replace", "_asdict", "_fields", "_exit", "_getframe", "_meta"}
 SURFACES = {
     "core/engine/private_api.py": "tests/core/engine/test_dask_surface.py",
     "core/estimator/parameters.py": "tests/core/estimator/test_parameters.py",
-    "core/kernels/compiling.py": "tests/core/kernels/test_compiling.py",
     "core/storage/private_api.py": "tests/core/storage/test_surface.py",
     "app/commands/console.py": "tests/app/commands/test_console.py",
 }

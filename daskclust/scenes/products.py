@@ -231,9 +231,7 @@ def _open_safe(source: Any) -> Product:
     )
 
 
-def _reflectance_of_safe(
-    shown: str, texts: Mapping[str, bytes]
-) -> tuple[float, dict[str, float]]:
+def _reflectance_of_safe(shown: str, texts: Mapping[str, bytes]) -> tuple[float, dict[str, float]]:
     """Return the scale of all bands, and the offset of each band, from the metadata file."""
     if not texts:
         raise FileNotFoundError(

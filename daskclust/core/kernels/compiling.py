@@ -8,12 +8,8 @@ from typing import Any
 
 import numba.core.event as numba_events
 import numba.experimental.function_type  # noqa: F401  # registers types
-from numba import _dynfunc, njit  # type: ignore[attr-defined]  # compiled
-from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import CompilerBase, DefaultPassBuilder
-from numba.core.compiler_machinery import register_pass
+from numba import njit
 from numba.core.entrypoints import init_all
-from numba.core.typed_passes import NativeLowering
 
 # Numba registers the last argument types, its own and those of its extensions, at the first
 # compilation.  If a second thread looks up a type at that moment, it fails with "dictionary changed
@@ -46,55 +42,6 @@ def noticing(notice: Callable[[], None]) -> AbstractContextManager[None]:
     return installed
 
 
-class _LinkedLibrary(JITCodeLibrary):
-    """Intermediate code of a function, which is optimized only as part of its callers."""
-
-    def _optimize_functions(self, ll_module: Any) -> None:
-        ll_module.data_layout = str(self.codegen.target_data)
-
-    def _optimize_final_module(self) -> None:
-        pass
-
-    def _finalize_final_module(self) -> None:
-        self._finalized = True
-
-
-@register_pass(mutates_CFG=True, analysis_only=False)
-class _LinkedLowering(NativeLowering):
-    _name = "linked_lowering"
-
-    def run_pass(self, state: Any) -> bool:
-        context = state.targetctx
-        state.library = _LinkedLibrary(context.codegen(), state.func_id.func_qualname)
-        state.flags.no_compile = True
-        super().run_pass(state)
-        described = state.cr.fndesc
-        # Numba requires an object of this type; its address is 0, because it is never called.
-        function = _dynfunc.make_function(
-            described.lookup_module(), described.qualname, "", 0, state.cr.env, (state.library,)
-        )
-        context.insert_user_function(function, described, [state.library])
-        state.cr = state.cr._replace(cfunc=function)
-        return True
-
-
-class _LinkedCompiler(CompilerBase):
-    """Compiler of functions that have no machine code of their own.
-
-    Numba optimizes each function, and compiles it to machine code, before it links its intermediate
-    code into the callers, where all of this is done again.
-    """
-
-    def define_pipelines(self) -> list[Any]:
-        steps = DefaultPassBuilder.define_nopython_pipeline(self.state)
-        steps.passes = [
-            (_LinkedLowering if step is NativeLowering else step, text)
-            for step, text in steps.passes
-        ]
-        steps.finalize()
-        return [steps]
-
-
 def compiled(*, counted: bool = True, **options: Any) -> Any:
     """Compile a function without the interpreter lock, and cache the machine code on disk.
 
@@ -125,9 +72,9 @@ def read_only(array: Any) -> Any:
 def inner(*, counted: bool = True, **options: Any) -> Any:
     """Compile a function that is called only by compiled functions; options of :func:`compiled`.
 
-    It cannot be called from Python, which halves the time to compile it.
+    It cannot be called from Python, which saves the compile time of a small function.
     """
     options.update(no_cpython_wrapper=True, no_cfunc_wrapper=True)
     if not counted:
         options["_nrt"] = False
-    return njit(nogil=True, pipeline_class=_LinkedCompiler, **options)
+    return njit(nogil=True, **options)

@@ -39,15 +39,3 @@ def test_long_compilation_is_reported_once(monkeypatch, delay, expected):
             numba.njit(lambda a, shift=shift: a + shift)(1.0)
     numba.njit(lambda a: a - 1)(1.0)
     assert len(notices) == expected
-
-
-def test_an_inner_function_is_compiled_only_in_its_callers():
-    @compiling.inner()
-    def twice(a):
-        return 2.0 * a
-
-    caller = numba.njit(lambda a: twice(a) + 1.0)
-    assert caller(3.0) == 7.0
-    (result,) = twice.overloads.values()
-    address = result.library.get_pointer_to_function(result.fndesc.llvm_func_name)
-    assert address == 0, "_optimize_functions, _optimize_final_module or _finalize_final_module"
