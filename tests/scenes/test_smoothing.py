@@ -156,7 +156,7 @@ def test_mistakes_are_told() -> None:
         cube.smooth(labels, rows[:-1])
     with pytest.raises(ValueError, match="dtype"):
         cube.smooth(labels.astype(float), rows)
-    with pytest.raises(ValueError, match="not of one model"):
+    with pytest.raises(ValueError, match="must be of the same model"):
         cube.smooth(np.zeros_like(labels), rows).compute()
 
 
