@@ -279,7 +279,7 @@ class _Files(argparse.Action):
         is_mosaic = option is not None
         # With a job file, a command line is parsed twice.
         if namespace.cube is not None and namespace.mosaic != is_mosaic:
-            parser.error("CUBE does not support --mosaic: name the files after only one of them")
+            parser.error("files must be given either as CUBE or after --mosaic, not both")
         is_single = len(values) == 1 and not is_mosaic
         namespace.cube, namespace.mosaic = values[0] if is_single else tuple(values), is_mosaic
 

@@ -193,8 +193,16 @@ def test_damaged_tiles_are_named_or_left_out(
             "--crs requires --mosaic",
         ),
         ("inspect tiles/a0.tif --skip-damaged", 2, "--skip-damaged requires --mosaic"),
-        ("fit tiles/a0.tif --mosaic tiles/a1.tif --output m.tif", 2, "CUBE and --mosaic are both"),
-        ("fit --mosaic tiles/a1.tif --output m.tif tiles/a0.tif", 2, "CUBE and --mosaic are both"),
+        (
+            "fit tiles/a0.tif --mosaic tiles/a1.tif --output m.tif",
+            2,
+            "either as CUBE or after --mosaic",
+        ),
+        (
+            "fit --mosaic tiles/a1.tif --output m.tif tiles/a0.tif",
+            2,
+            "either as CUBE or after --mosaic",
+        ),
         ("fit --mosaic tiles/a0.tif --resolution 0 --output m.tif", 2, "is not a positive size"),
         ("fit --mosaic tiles/a0.tif --resolution x --output m.tif", 2, "is not a list of numbers"),
         ("fit --mosaic tiles/a0.tif --region 1,2,1,4 --output m.tif", 2, "LEFT < RIGHT"),
