@@ -283,7 +283,7 @@ def test_control_points_that_maps_do_not_have_are_told(tmp_path: Path) -> None:
     ]
     with write(tmp_path / "t.tif", np.ones((1, 6, 8), np.float32)) as file:
         file.gcps = (points, rasterio.crs.CRS.from_epsg(4326))
-    with pytest.warns(DaskclustWarning, match=r"4 ground control points .* gdalwarp"):
+    with pytest.warns(DaskclustWarning, match=r"4 ground control points.* gdalwarp"):
         daskclust.open_cube(tmp_path / "t.tif")
 
 
