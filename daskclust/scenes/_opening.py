@@ -136,8 +136,8 @@ def open_cube(
           a list of band files on one grid.
         - A ``.npy`` file, or a Dask or NumPy array, with `dims`.
         - An ``xarray.Dataset``, ``DataTree`` or ``DataArray``.
-        - A product of satellites: a Sentinel-2 SAFE folder, a Sentinel-2 EOPF Zarr store, or the
-          folder of a TESSERA tile.
+        - A product of satellites: a Sentinel-2 SAFE folder or its zip file, a Sentinel-2 EOPF Zarr
+          store, or the folder of a TESSERA tile.
 
         Workers of a cluster must have access to the same path.
     variable : str or sequence of str, default=None
@@ -196,7 +196,7 @@ def open_cube(
           TESSERA if `scales` are passed, else None.
         - None: the codes are values.
     scales : array of shape (y, x), store or path, default=None
-        Scales of TESSERA: one float of at least 0 per pixel, NaN for missing values.
+        Scales of TESSERA: one float of at least 0 per pixel, NaN or inf for missing values.
     wavelengths : array of float, shape (band,) or (2,), default=None
         Centers of all stored bands in nm (in micrometers if all are below 100), in place of the
         centers in the file; or two numbers, the first and the last center, with equal steps

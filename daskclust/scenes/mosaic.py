@@ -42,7 +42,8 @@ def open_mosaic(
 
         - a path or URL of a raster file,
         - a DataArray with a coordinate system, as ``rioxarray.open_rasterio`` returns it,
-        - a Sentinel-2 SAFE folder or EOPF Zarr store, or the folder of a TESSERA tile,
+        - a Sentinel-2 SAFE folder, its zip file, or an EOPF Zarr store,
+        - the folder of a TESSERA tile,
         - a list of these, whose bands are joined; their resolutions may differ, and their order
           must be the same in all items,
         - a STAC item (of pystac, or a dict); `assets` names its bands.

@@ -103,13 +103,15 @@ def with_scales(
 
 
 def _times(codes: Array, factors: Array, no_data: tuple[float, ...]) -> Array:
-    wrong = factors[(factors < 0) | np.isinf(factors)]
+    wrong = factors[factors < 0]
     if wrong.size:
         raise ValueError(
-            "scales must contain finite numbers >= 0, by which codes are multiplied, and NaN for "
+            "scales must contain numbers >= 0, by which codes are multiplied, and NaN or inf for "
             f"missing values, got {wrong[0]:g} ({wrong.size} such pixels in a block)."
         )
-    out = codes.astype(np.float32) * factors.astype(np.float32)
+    # TESSERA stores have inf where nothing has been written.
+    factors = np.where(np.isinf(factors), np.nan, factors).astype(np.float32)
+    out = codes.astype(np.float32) * factors
     if no_data:
         out[np.isin(codes, no_data)] = np.nan
     return out

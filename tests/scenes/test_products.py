@@ -1,5 +1,6 @@
 """Products as they are on disk: Sentinel-2 (SAFE, EOPF Zarr), AlphaEarth and TESSERA."""
 
+import json
 import shutil
 
 import numpy as np
@@ -324,6 +325,67 @@ def test_tessera_tiles_are_codes_times_scales(tmp_path):
     assert daskclust.KMeans(2, random_state=0).fit(cube).labels_.shape == (9 * 14 - 2,)
 
 
+@pytest.mark.filterwarnings("ignore::zarr.errors.ZarrUserWarning")
+def test_tessera_store_of_several_zones(tmp_path):
+    import xarray
+
+    rng = np.random.default_rng(0)
+    codes = rng.integers(-127, 127, (2, 3, 8, 8)).astype(np.int8)
+    scales = rng.random((2, 8, 8)).astype(np.float32)
+    scales[:, 0, :2], codes[:, :, 0, :2] = np.inf, 0  # never written
+    scales[:, 1, 1] = np.nan  # water
+    store = tmp_path / "v1.zarr"
+    root = zarr.open_group(store, mode="w", zarr_format=3)
+    for zone in (32, 33):
+        group = root.create_group(f"utm{zone}")
+        for name, values, dims in (
+            ("embeddings", codes, ("time", "band", "y", "x")),
+            ("scales", scales, ("time", "y", "x")),
+            ("time", np.array([2023, 2024]), ("time",)),
+            ("x", 250_005.0 + 10 * np.arange(8), ("x",)),
+            ("y", 5_099_995.0 - 10 * np.arange(8), ("y",)),
+        ):
+            group.create_array(name, data=values, dimension_names=dims)
+    zarr.consolidate_metadata(store)
+    zones = {zone: xarray.open_zarr(store, group=f"utm{zone}").sel(time=2024) for zone in (32, 33)}
+    expected = codes[1] * np.where(np.isinf(scales[1]), np.nan, scales[1])
+    cube = daskclust.open_cube(zones[32].embeddings, scales=zones[32].scales)
+    np.testing.assert_allclose(image_of(cube), expected)
+    tiles = [
+        (zone.embeddings * zone.scales.where(zone.scales < np.inf)).rio.write_crs(
+            f"EPSG:326{number}"
+        )
+        for number, zone in zones.items()
+    ]
+    for number in zones:
+        region = 250_000, 5_099_920, 250_080, 5_100_000
+        cube = daskclust.open_mosaic(tiles, crs=f"EPSG:326{number}", region=region)
+        np.testing.assert_allclose(image_of(cube), expected)
+
+
+@pytest.mark.filterwarnings("ignore::zarr.errors.ZarrUserWarning")
+def test_alphaearth_store(tmp_path):
+    rng = np.random.default_rng(0)
+    codes = rng.integers(-127, 128, (2, 64, 6, 6)).astype(np.int8)
+    codes[0, :, 2, 3] = -128
+    group = zarr.open_group(tmp_path / "aef.zarr", mode="w", zarr_format=3)
+    for name, values, dims in (
+        ("embeddings", codes, ("time", "band", "y", "x")),
+        ("time", np.array([2023, 2024]), ("time",)),
+        ("x", 10 + 1e-4 * np.arange(6), ("x",)),
+        ("y", 50 - 1e-4 * np.arange(6), ("y",)),
+    ):
+        group.create_array(name, data=values, dimension_names=dims)
+    group.attrs["proj:code"] = "EPSG:4326"
+    zarr.consolidate_metadata(tmp_path / "aef.zarr")
+    cube = daskclust.open_cube(tmp_path / "aef.zarr", quantization="alphaearth")
+    assert cube.shape == (6, 6, 128)
+    assert cube.n_masked == 1
+    values = codes[:, :, 0, 0].ravel().astype(float) / 127.5
+    expected = values**2 * np.sign(values)
+    np.testing.assert_allclose(np.asarray(cube.samples[0]), expected, rtol=1e-5)
+
+
 def test_incomplete_tessera_tiles_are_errors_with_names(tmp_path):
     tile, _ = write_tessera(tmp_path)
     np.save(tile / f"{tile.name}_scales.npy", np.ones((9, 8), np.float32))
@@ -391,6 +453,20 @@ def test_eopf_store_is_reflectance(tmp_path, decoded):
     )
     (found,) = image_of(daskclust.open_mosaic([other, store], assets=["B02"]))
     np.testing.assert_allclose(found, (counts(1)["B02"] - 1000.0) / 1e4, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.filterwarnings("ignore::zarr.errors.ZarrUserWarning")
+def test_eopf_store_and_stac_items_by_url(tmp_path):
+    store = write_eopf(tmp_path)
+    zarr.consolidate_metadata(store)
+    expected = image_of(daskclust.open_cube(store))
+    write(tmp_path / "red.tif", np.full((4, 4), 7, np.uint8), 10, "GTiff", nodata=0)
+    item = {"type": "Feature", "id": "one", "assets": {"red": {"href": "./red.tif"}}}
+    (tmp_path / "items.json").write_text(json.dumps(item))
+    with served(tmp_path) as url:
+        np.testing.assert_array_equal(image_of(daskclust.open_cube(f"{url}/{EOPF}")), expected)
+        cube = daskclust.open_mosaic(f"{url}/items.json", assets=["red"])
+        np.testing.assert_array_equal(image_of(cube), np.full((1, 4, 4), 7))
 
 
 @pytest.mark.filterwarnings("ignore::zarr.errors.ZarrUserWarning")

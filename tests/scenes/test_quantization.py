@@ -69,8 +69,9 @@ def test_by_hand():
 @pytest.mark.parametrize("nodata", [{}, {"_FillValue": -128}])
 def test_tessera(tmp_path: Path, nodata: dict):
     scales = rng.random((12, 10)).astype(np.float32)
-    scales[5, 5] = np.nan
+    scales[5, 5], scales[5, 6] = np.nan, np.inf
     cube = daskclust.open_cube(write(tmp_path, nodata), scales=scales)
+    scales[5, 6] = np.nan
     wide = CODES.astype(np.float32) * scales[:, :, None]
     gone = np.isnan(scales) | (np.array(bool(nodata)) & (CODES == -128).all(axis=2))
     assert cube.n_valid == (~gone).sum()
@@ -79,11 +80,11 @@ def test_tessera(tmp_path: Path, nodata: dict):
     assert cube.to_map(labels).shape == (12, 10)
 
 
-@pytest.mark.parametrize("wrong", [-1.0, np.inf, -np.inf])
+@pytest.mark.parametrize("wrong", [-1.0, -np.inf])
 def test_scales_that_are_none(tmp_path: Path, wrong: float):
     scales = np.ones((12, 10), np.float32)
     scales[7, 2] = wrong
-    with pytest.raises(ValueError, match=f"must contain finite numbers >= 0, .* got {wrong:g} "):
+    with pytest.raises(ValueError, match=f"must contain numbers >= 0, .* got {wrong:g} "):
         daskclust.KMeans(3).fit(daskclust.open_cube(write(tmp_path, {}), scales=scales))
 
 
