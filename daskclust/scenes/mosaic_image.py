@@ -227,7 +227,11 @@ class _Mosaic:
         values = tile.read(bands, slice(top, bottom), slice(left, right))
         is_outside = (y < top) | (y >= bottom) | (x < left) | (x >= right)
         chosen = np.where(is_outside, 0, (y - top) * (right - left) + (x - left))
-        out = self._decoded(tile, bands, values.reshape(len(bands), -1)[:, chosen])
+        parts = values.data, np.ma.getmaskarray(values)
+        data, mask = (
+            np.take(part.reshape(len(bands), -1), chosen, axis=1, mode="clip") for part in parts
+        )
+        out = self._decoded(tile, bands, np.ma.masked_array(data, mask))
         out[:, is_outside] = self.nodata
         return out
 
@@ -239,7 +243,7 @@ class _Mosaic:
             offset = np.array([tile.offsets[band] for band in bands])[:, None, None]
             out = out * scale + offset
         out = out.astype(self.dtype)
-        out[np.ma.getmaskarray(values)] = self.nodata
+        np.copyto(out, self.nodata, where=np.ma.getmaskarray(values))
         return out
 
 

@@ -28,7 +28,7 @@ from daskclust.scenes.products import Band, is_product, open_product
 #: Number of points on each edge of a rectangle that is transformed to another system.
 _EDGE_POINTS = 21
 #: Radius of the resampling kernels in source pixels, or in target pixels if these are larger.
-_RADIUS = {"nearest": 1, "bilinear": 2, "cubic": 3, "average": 2}
+_RADIUS = {"bilinear": 2, "cubic": 3, "average": 2}
 #: Maximum error in pixels of positions in other coordinate systems.  GDAL's default, 0.125, depends
 #: on the rectangle that is read.
 _POSITION_ERROR = 1e-9
