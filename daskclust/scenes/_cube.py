@@ -16,8 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from daskclust.core.array_types import Floats, Ints
 from daskclust.core.engine import read_again
-from daskclust.core.kernels.pair_counts import PairCounts
-from daskclust.core.reduction.connectivity import Connectivity, ConnectivityCounts
+from daskclust.core.reduction.connectivity import Connections, Connectivity
 from daskclust.core.storage.stored_array import StoredArray
 from daskclust.core.storage.stores import stamp
 from daskclust.scenes import _block_tasks, left_out, pictures, pixels, smoothing
@@ -279,7 +278,7 @@ class Cube:
 
     def count_neighbors(
         self, connectivity: Connectivity, weight: Any = None
-    ) -> tuple[ConnectivityCounts, tuple[PairCounts, ...]]:
+    ) -> tuple[Connections, Connections]:
         """Count near nodes, and nodes of adjacent pixels, in one pass over the cube.
 
         Pixels of weight 0 are absent.  There is one `PairCounts` per space: it counts horizontally

@@ -13,14 +13,10 @@ from numpy.typing import NDArray
 from daskclust.core.array_types import Array, Bools, Ints
 from daskclust.core.engine import compute
 from daskclust.core.kernels.blas import one_blas_thread
-from daskclust.core.kernels.pair_counts import PairCounts, count_adjacent, count_edges, merge_counts
+from daskclust.core.kernels.pair_counts import count_adjacent, count_edges, merge_counts
 from daskclust.core.kernels.projection import noise_whitening
 from daskclust.core.kernels.rng import draw_numbers
-from daskclust.core.reduction.connectivity import (
-    Connectivity,
-    ConnectivityCounts,
-    merge_connectivity,
-)
+from daskclust.core.reduction.connectivity import Connections, Connectivity, merge_connections
 from daskclust.core.reduction.contract import RowBlock
 from daskclust.scenes._block_tasks import (
     CubeBlocks,
@@ -222,6 +218,18 @@ def places_of_rows(blocks: CubeBlocks, counts: Sequence[int], rows: Ints) -> Int
 
 #: Maximum number of counts that one task merges.
 _FOLD = 16
+#: Lines and columns of a tile, whose pixels are counted together or not at all.
+TILE = 8
+
+
+def _drawn_tiles(grid: Any, number: int, connectivity: Connectivity) -> Bools:
+    """Return True for the pixels of a block that are in drawn tiles of the image."""
+    down, across = grid.region(number)
+    lines, columns = (np.arange(s.start, s.stop) // TILE for s in (down, across))
+    in_row, first = -(-grid.shape[1] // TILE), int(columns[0])
+    size = int(columns[-1]) - first + 1
+    rows = [connectivity.drawn(i * in_row + first, size) for i in np.unique(lines).tolist()]
+    return np.stack(rows)[lines - lines[0]][:, columns - first].ravel()
 
 
 def _block_counts(
@@ -238,6 +246,10 @@ def _block_counts(
     weight = None if weight is None else weight.astype(np.float64)
     height, width = (part.stop - part.start for part in source.grid.region(number))
     valid, values = source.pixels(number, excluded)
+    if connectivity.fraction < 1:
+        drawn = _drawn_tiles(source.grid, number, connectivity)
+        weight = None if weight is None else weight[drawn[valid]]
+        valid = valid & drawn
     x = np.ascontiguousarray(scaling(values if valid.all() else values[valid]))
     if x.dtype.kind != "f":
         x = x.astype(np.float64)
@@ -281,7 +293,7 @@ def _merge(parts: NDArray[np.object_]) -> NDArray[np.object_]:
     adjacent = tuple(
         map(merge_counts, zip(*(counts_of_part[1] for counts_of_part in present), strict=True))
     )
-    return one_object((merge_connectivity(counts) if counts else None, adjacent))
+    return one_object((merge_connections(counts) if counts else None, adjacent))
 
 
 def of_each(
@@ -307,7 +319,7 @@ def of_each(
 
 def count_graph(
     blocks: CubeBlocks, counted: Surveyed, connectivity: Connectivity, weight: Any = None
-) -> tuple[ConnectivityCounts, tuple[PairCounts, ...]]:
+) -> tuple[Connections, Connections]:
     """Count near nodes, and nodes of adjacent pixels; see ``Cube.count_neighbors``.
 
     One task per block, one per pair of adjacent blocks, and a tree of merges.

@@ -306,7 +306,6 @@ tuple of str, default="auto"
             lloyd_iter=int(self.max_iter),
             seed=data.seeds[0],
             extra=nodes.x,
-            labels=plan.others,
             known=lambda: {"labels": labels.digest()},
             plan=replace(plan, x=x, weights=one_hot, labels=labels),
             nodes_of=nodes,

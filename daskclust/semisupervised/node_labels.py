@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from daskclust.core.array_types import Array, Bools, Floats, Ints
 from daskclust.core.engine import Rows
 from daskclust.core.estimator.partial_labels import NO_LABELS, PartialLabels
-from daskclust.core.reduction import RowLabels
 from daskclust.core.warn import warn
 from daskclust.exceptions import ConstraintError, ConstraintWarning
 
@@ -61,16 +60,14 @@ class LabelPlan:
     """Labeled rows that are fetched, and the labeled rows that become nodes.
 
     ``rows`` and ``codes`` (m,) are the numbers of the fetched rows, ascending, and their classes.
-    ``is_node`` (m,) is True for fetched rows that become nodes.  ``others`` are all labeled rows
-    that do not become nodes, or None.  The other fields are set after the fetch: ``x`` (m, p) are
-    the values of the rows, ``weights`` (m, c) the weights of their classes, and ``labels`` all
-    labels of the fit.
+    ``is_node`` (m,) is True for fetched rows that become nodes.  The other fields are set after the
+    fetch: ``x`` (m, p) are the values of the rows, ``weights`` (m, c) the weights of their classes,
+    and ``labels`` all labels of the fit.
     """
 
     rows: Ints
     codes: NDArray[np.int32]
     is_node: Bools
-    others: RowLabels | None
     x: Array = field(default_factory=lambda: np.empty((0, 0)))
     weights: Floats = field(default_factory=lambda: np.empty((0, 0)))
     labels: PartialLabels = NO_LABELS
@@ -141,12 +138,4 @@ def plan_labels(
     if count > n_nodes:
         nodes = fetched[draw_evenly(labels.codes[fetched], n_classes, n_nodes, seed)]
     fetched = np.sort(fetched)
-    is_other = np.ones(count, bool)
-    is_other[nodes] = False
-    others = RowLabels(labels.rows[is_other], labels.codes[is_other], n_classes)
-    return LabelPlan(
-        labels.rows[fetched],
-        labels.codes[fetched],
-        ~is_other[fetched],
-        others if is_other.any() else None,
-    )
+    return LabelPlan(labels.rows[fetched], labels.codes[fetched], np.isin(fetched, nodes))

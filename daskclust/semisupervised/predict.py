@@ -83,7 +83,7 @@ class ViewPosterior:
         neighbors = nearest_in_sets(self.space(x), prototypes, labeled, n_neighbors + 1)
         probabilities = np.zeros((len(x), self.graphs[0].probabilities.shape[1]))
         unreached = np.ones(len(x), bool)
-        for graph, (_, (indices, distances)) in zip(self.graphs, neighbors, strict=True):
+        for graph, (indices, distances) in zip(self.graphs, neighbors, strict=True):
             probabilities += weighted_values(distances, indices, graph.probabilities)
             # The fit connects the two nearest nodes of each row, so labels reach both or neither.
             unreached &= graph.unreached[indices[:, 0]]

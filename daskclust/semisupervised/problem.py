@@ -23,8 +23,14 @@ from daskclust.core.kernels.nearest.assign import SEGMENT, accumulate
 from daskclust.core.kernels.nearest.bounds import Kept, Moves, accumulate_kept, moves_of
 from daskclust.core.kernels.pair_counts import PairCounts
 from daskclust.core.kernels.rng import draw_numbers
-from daskclust.core.reduction import Clusters, RowLabels
-from daskclust.core.reduction.connectivity import CONNECTIVITY, Connectivity, ConnectivityCounts
+from daskclust.core.reduction import Clusters
+from daskclust.core.reduction.connectivity import (
+    CONNECTIVITY,
+    Connections,
+    Connectivity,
+    merge_connections,
+)
+from daskclust.core.reduction.contract import RowBlock
 from daskclust.semisupervised.feature_views import (
     MISSING_VALUE_VIEWS,
     Completion,
@@ -37,6 +43,8 @@ from daskclust.semisupervised.feature_views import (
 
 #: Number of rows of the sample, or this number per prototype if that is more.
 SAMPLE_ROWS, ROWS_PER_PROTOTYPE = 2**16, 64
+#: Number of rows that are counted for the graph, or this number per prototype if that is more.
+COUNTED_ROWS, COUNTED_PER_PROTOTYPE = 2**18, 256
 #: Minimum number of rows of the data per prototype.
 _MIN_ROWS = 10
 #: Number of prototypes for 200 to 500 rows, and number of rows per prototype for 100 to 200 rows.
@@ -162,13 +170,12 @@ class PrototypeState:
     adjacent_keys: Annotated[Ints | None, "? i adjacent"] = None
     adjacent_counts: Annotated[Floats | None, "? f adjacent"] = None
     adjacent_sizes: Annotated[Ints | None, "? i spaces"] = None
-    classes: Annotated[Floats | None, "? f nodes classes"] = None
 
     def with_counts(
-        self, near: Sequence[PairCounts], adjacent: Sequence[PairCounts], classes: Floats
+        self, near: Sequence[PairCounts], adjacent: Sequence[PairCounts]
     ) -> PrototypeState:
         """Return the state with the counts of each set; a table has no adjacent pixels."""
-        arrays: dict[str, Any] = {"classes": classes}
+        arrays: dict[str, Any] = {}
         for name, counts in (("near", near), ("adjacent", adjacent)):
             if counts:
                 arrays[f"{name}_keys"] = np.concatenate([c.keys for c in counts])
@@ -188,7 +195,6 @@ class GraphCounts:
 
     near: PairCounts
     adjacent: PairCounts | None
-    classes: Floats
     n_nodes: int
 
 
@@ -198,7 +204,7 @@ class PrototypeProblem:
 
     ``joined`` is True for one space of all views side by side, and False for one space per view.
     ``n_sets`` is the number of sets of prototypes in each space, from different initializations.
-    ``extra`` (m, p) are rows that are also nodes, and ``labels`` are labeled rows that are not.
+    ``extra`` (m, p) are rows that are also nodes.
     ``known`` returns the identity of the labels and constraints for a checkpoint.
     """
 
@@ -213,7 +219,6 @@ class PrototypeProblem:
     lloyd_iter: int
     seed: int
     extra: Array
-    labels: RowLabels | None = None
     known: Callable[[], Mapping[str, Any]] = dict
 
     kind = PrototypeState
@@ -301,29 +306,36 @@ class PrototypeProblem:
         sets = zip(self.prototypes(state), self.spaces(state), strict=True)
         return [np.concatenate([own, space(self.extra)]) for own, space in sets]
 
+    @property
+    def fraction(self) -> float:
+        """Fraction of the rows that are counted, which do not depend on chunks."""
+        wanted = max(COUNTED_ROWS, COUNTED_PER_PROTOTYPE * self.n_prototypes)
+        return min(1.0, wanted / self.rows.n_rows)
+
     def step(self, state: PrototypeState) -> Step[PrototypeState]:
         """Count the connections between nodes in one pass."""
         connectivity = Connectivity(
             tuple(self.spaces(state)),
             tuple(self.nodes(state)),
             self.n_near,
-            self.labels,
             n_shared=len(self.extra),
+            fraction=self.fraction,
+            seed=self.seed,
         )
         if self.cube is None:
-            counts: ConnectivityCounts = self.rows.reduce(CONNECTIVITY, connectivity)
-            adjacent: Sequence[PairCounts] = ()
+            near: Connections = self.rows.reduce(CONNECTIVITY, connectivity)
+            adjacent: Connections = ()
         else:
-            counts, adjacent = self.cube.count_neighbors(connectivity, self.weight)
-        classes = zip(counts.classes, state.sizes, strict=True)
-        trimmed = np.concatenate([own[:size] for own, size in classes])
-        after = state.with_counts(counts.near, adjacent, trimmed)
-        edges = int(sum(len(c.keys) for c in counts.near[: self.n_sets if self.joined else None]))
+            near, adjacent = self.cube.count_neighbors(connectivity, self.weight)
+        if self.fraction < 1:
+            # Each further node connects its two nearest nodes, even if it was not drawn.
+            near = merge_connections([near, connectivity.count(RowBlock(self.extra, None, ()))[0]])
+        after = state.with_counts(near, adjacent)
+        edges = int(sum(len(c.keys) for c in near[: self.n_sets if self.joined else None]))
         return Step(after, float(edges), 0.0, finished=True)
 
     def counts(self, state: PrototypeState) -> Iterator[GraphCounts]:
         """Yield the counts of each set."""
-        assert state.classes is not None
         pairs: list[Iterable[PairCounts]] = []
         for keys, counts, sizes in (
             (state.near_keys, state.near_counts, state.near_sizes),
@@ -333,7 +345,5 @@ class PrototypeProblem:
                 pairs.append(())
             else:
                 pairs.append(map(PairCounts, split(keys, sizes), split(counts, sizes)))
-        classes_of = split(state.classes, state.sizes)
-        graphs = zip_longest(state.sizes, *pairs, classes_of)
-        for size, near, adjacent, classes in graphs:
-            yield GraphCounts(near, adjacent, classes, int(size) + len(self.extra))
+        for size, near, adjacent in zip_longest(state.sizes, *pairs):
+            yield GraphCounts(near, adjacent, int(size) + len(self.extra))

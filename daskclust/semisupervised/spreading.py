@@ -24,7 +24,6 @@ from daskclust.semisupervised.classifiers import (
     mixed,
     shares,
 )
-from daskclust.semisupervised.feature_views import Space
 from daskclust.semisupervised.graph import normalized, spread_seeds, unreached
 from daskclust.semisupervised.node_labels import LabelPlan, RowNodes, draw_evenly
 from daskclust.semisupervised.predict import LabelGraph, Posterior, ViewPosterior
@@ -347,35 +346,31 @@ class _Labels:
     """Labels of the fit, with or without the labels of a fold.
 
     ``is_node`` (k,) are the labeled nodes that remain, and ``seeds`` (k, c) the weights of their
-    classes.  ``x`` and ``weights`` are rows of the fold that are not nodes.
+    classes.  ``is_used`` (m,) is False for rows of the fold, among labeled rows that are not nodes.
     """
 
     is_node: Bools
     seeds: Floats
-    x: Array
-    weights: Floats
+    is_used: Bools
 
     @classmethod
     def of(cls, problem: SpreadingProblem, fold: Fold | None) -> _Labels:
         plan, is_node = problem.plan, np.ones(len(problem.seeds), bool)
+        others = ~plan.is_node
         if fold is None:
-            return cls(is_node, problem.seeds, plan.x[:0], plan.weights[:0])
+            return cls(is_node, problem.seeds, np.ones(np.count_nonzero(others), bool))
         is_node[problem.nodes_of.node[fold.rows[plan.is_node]]] = False
-        others = fold.rows & ~plan.is_node
-        return cls(is_node, problem.seeds * is_node[:, None], plan.x[others], plan.weights[others])
+        return cls(is_node, problem.seeds * is_node[:, None], ~fold.rows[others])
 
-    def at_nodes(self, classes: Floats, space: Space, prototypes: Floats) -> Floats:
+    def at_nodes(self, prototype: Ints, weights: Floats, n_prototypes: int) -> Floats:
         """Return the weights of the classes at all nodes (prototypes first).
 
-        ``classes`` are those that all labels have at prototypes; those of the fold are subtracted.
+        ``prototype`` (m,) are the nearest prototypes of labeled rows that are not nodes, and
+        ``weights`` (m, c) the weights of their classes.
         """
-        if not classes.size:
-            classes = np.zeros((len(prototypes), self.seeds.shape[1]))
-        elif len(self.x):
-            nearest = nearest_several(space(self.x), prototypes, 1)[0][:, 0]
-            classes = classes.copy()
-            np.subtract.at(classes, nearest, self.weights)
-        return np.concatenate([np.maximum(classes, 0.0), self.seeds])
+        classes = np.zeros((n_prototypes, self.seeds.shape[1]))
+        np.add.at(classes, prototype[self.is_used], weights[self.is_used])
+        return np.concatenate([classes, self.seeds])
 
 
 def graph_of(counts: GraphCounts) -> Floats:
@@ -409,14 +404,16 @@ def spread_labels(
     The state must have counts.  One BLAS thread is used, because threads would wait for each other
     in many small systems.
     """
+    plan = problem.plan
+    others, weights = plan.x[~plan.is_node], plan.weights[~plan.is_node]
     versions = [_Labels.of(problem, fold) for fold in (None, *folds)]
     spaces, nodes, sizes = problem.spaces(state), problem.nodes(state), state.sizes.tolist()
     graphs: list[list[LabelGraph]] = [[] for _ in versions]
     unreached_nodes, unreached_rows = [], []
     for g, counts in enumerate(problem.counts(state)):
         graph = graph_of(counts)
-        prototypes = nodes[g][: sizes[g]]
-        labels = [own.at_nodes(counts.classes, spaces[g], prototypes) for own in versions]
+        nearest = nearest_several(spaces[g](others), nodes[g][: sizes[g]], 1)[0][:, 0]
+        labels = [own.at_nodes(nearest, weights, sizes[g]) for own in versions]
         missed = unreached(graph, labels[0].sum(axis=1) > 0)
         scores = spread_seeds(graph, alpha, labels[:1], labels[1:])
         for i, (own, seeds) in enumerate(zip(versions, labels, strict=True)):
@@ -429,7 +426,8 @@ def spread_labels(
                 LabelGraph(nodes[g][used], sizes[g], probabilities[used], missed_now[used])
             )
         unreached_nodes.append(int(missed.sum()))
-        unreached_rows.append(float(counts.near.degrees(counts.n_nodes)[missed].sum() / 2))
+        missed_rows = counts.near.degrees(counts.n_nodes)[missed].sum() / 2
+        unreached_rows.append(float(missed_rows / problem.fraction))
     firsts = range(0, len(nodes), problem.n_sets)
     posteriors = [
         Posterior(
@@ -438,7 +436,7 @@ def spread_labels(
             tuple(ViewPosterior(spaces[f], tuple(own[f : f + problem.n_sets])) for f in firsts),
             None,
             np.array([1.0, 0.0]),
-            problem.labels is not None,
+            len(plan.labels.rows) > np.count_nonzero(plan.is_node),
         )
         for own in graphs
     ]

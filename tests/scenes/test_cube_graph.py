@@ -11,6 +11,7 @@ from numpy.testing import assert_array_equal
 
 from daskclust import Cube, open_cube
 from daskclust.core.reduction.connectivity import Connectivity
+from daskclust.scenes.pixels import TILE
 from daskclust.testing import CountingScheduler
 
 HEIGHT, WIDTH = 7, 9
@@ -61,7 +62,28 @@ def test_adjacent_pixels_are_counted_across_blocks_and_around_masks(
         expected = dense_counts(nearest_map(values, own, valid), len(own))
         # Pairs in both orders: a pair of the same node counts twice in either.
         assert_array_equal(adjacent[part].matrix(len(own)), expected)
-        assert counts.near[part].counts.sum() == valid.sum()
+        assert counts[part].counts.sum() == valid.sum()
+
+
+@given(st.integers(0, 10**6), st.integers(1, 20), st.integers(1, 30))
+def test_drawn_tiles_are_counted_for_any_blocks(seed: int, height: int, width: int) -> None:
+    rng = np.random.default_rng(seed)
+    values = rng.integers(1, 4, (20, 30, 1), dtype=np.int16)
+    weight = rng.integers(0, 2, values.size).astype(np.float64)
+    nodes = np.array([[1.0], [2.0], [3.0]])
+    connectivity = Connectivity((_same,), (nodes,), 2, fraction=0.5, seed=seed)
+    # Three lines of four tiles, the last ones incomplete.
+    tiles = connectivity.drawn(0, 12).reshape(3, 4)
+    drawn = np.kron(tiles, np.ones((TILE, TILE), bool))[:20, :30]
+    with dask.config.set(scheduler="synchronous"):
+        cube = opened(values, (height, width))
+        ((near,), (adjacent,)) = cube.count_neighbors(
+            connectivity, cube.row_weights(weight.reshape(20, 30))
+        )
+    counted = drawn & (weight.reshape(20, 30) > 0)
+    expected = dense_counts(nearest_map(values, nodes, counted), 3)
+    assert_array_equal(adjacent.matrix(3), expected)
+    assert near.counts.sum() == counted.sum()
 
 
 @given(st.integers(0, 10**6), st.integers(1, HEIGHT), st.integers(1, WIDTH))
@@ -81,7 +103,7 @@ def test_pixels_of_no_weight_are_absent() -> None:
     connectivity = Connectivity((_same,), (np.array([[1.0], [5.0]]),), 2)
     with dask.config.set(scheduler="synchronous"):
         counts, adjacent = cube.count_neighbors(connectivity, np.array([1.0, 0.0, 1.0]))
-    assert counts.near[0].counts.sum() == 2
+    assert counts[0].counts.sum() == 2
     assert not len(adjacent[0].keys)
 
 
@@ -103,4 +125,4 @@ def test_on_a_cluster_of_processes(client: object) -> None:
     with dask.config.set(scheduler="synchronous"):
         other, expected = opened(values, (7, 9)).count_neighbors(connectivity)
     assert_array_equal(beside[0].matrix(2), expected[0].matrix(2))
-    assert_array_equal(one.near[0].matrix(2), other.near[0].matrix(2))
+    assert_array_equal(one[0].matrix(2), other[0].matrix(2))

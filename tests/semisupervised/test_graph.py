@@ -261,7 +261,7 @@ def test_a_space_of_several_sets_is_worked_out_once() -> None:
         assert_array_equal(first[v], nearest[:, 0])
         expected = np.zeros((5, 5))
         np.add.at(expected, (nearest[:, 0], nearest[:, 1]), 1)
-        assert_array_equal(found.near[v].matrix(5), expected + expected.T)
+        assert_array_equal(found[v].matrix(5), expected + expected.T)
 
 
 def test_many_nodes_in_one_place_are_connected() -> None:

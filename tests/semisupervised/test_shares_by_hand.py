@@ -31,18 +31,12 @@ def test_squared_distances() -> None:
     assert squared_to_nearest(points, others[:0]).tolist() == [np.inf, np.inf]
 
 
-def test_the_labels_of_a_fold_are_subtracted_from_prototypes_and_nodes() -> None:
+def test_the_labels_of_a_fold_do_not_count_at_prototypes_and_nodes() -> None:
     seeds = np.array([[0.0, 0.0], [0.0, 2.0]])
-    labels = _Labels(np.array([False, True]), seeds, np.array([[0.9]]), np.array([[1.0, 0.0]]))
-    space = Space((View("raw", np.zeros(1), np.eye(1)),))
-    prototypes = np.array([[0.0], [1.0]])
-    classes = np.array([[3.0, 0.0], [2.0, 1.0]])
-    expected = [[3.0, 0.0], [1.0, 1.0], [0.0, 0.0], [0.0, 2.0]]
-    assert labels.at_nodes(classes, space, prototypes).tolist() == expected
-    # Without labels at prototypes, only nodes have labels.
-    at_nodes = labels.at_nodes(np.empty((2, 0)), space, prototypes)
-    assert at_nodes.tolist() == [[0.0, 0.0], [0.0, 0.0], [0.0, 0.0], [0.0, 2.0]]
-    assert classes.tolist() == [[3.0, 0.0], [2.0, 1.0]]
+    labels = _Labels(np.array([False, True]), seeds, np.array([True, False, True]))
+    weights = np.array([[3.0, 0.0], [2.0, 0.0], [0.0, 1.0]])
+    found = labels.at_nodes(np.array([0, 1, 1]), weights, 2)
+    assert found.tolist() == [[3.0, 0.0], [0.0, 1.0], [0.0, 0.0], [0.0, 2.0]]
 
 
 def test_the_graphs_of_a_view_are_averaged() -> None:

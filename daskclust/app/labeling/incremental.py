@@ -161,9 +161,7 @@ class SampleGraph:
         if self.pairs:
             ends = zip(*(near(in_views, 1) for in_views in self.pairs), sizes, strict=True)
             adjacent = [count_edges(a[:, 0], b[:, 0], int(k)) for a, b, k in ends]
-        return self.state.with_counts(
-            near_counts, adjacent, np.zeros((self.state.sizes.sum(), problem.seeds.shape[1]))
-        )
+        return self.state.with_counts(near_counts, adjacent)
 
 
 def _folds(codes: Ints) -> list[Fold]:
@@ -182,4 +180,4 @@ def _plan(x: Array, weights: Floats) -> LabelPlan:
     """Return the plan for labeled rows that are all nodes, with the weights of their classes."""
     numbers = np.arange(len(x))
     is_node = np.ones(len(x), bool)
-    return LabelPlan(numbers, numbers.astype(np.int32), is_node, None, x, weights)
+    return LabelPlan(numbers, numbers.astype(np.int32), is_node, x, weights)

@@ -19,9 +19,8 @@ from daskclust.core.kernels.compensated import sum_terms
 from daskclust.core.kernels.moments import first_nonfinite
 from daskclust.core.kernels.nearest.k_nearest import merge_nearest, nearest_several
 from daskclust.core.kernels.pair_counts import PairCounts, count_near, merge_counts
-from daskclust.core.kernels.rng import race_keys, smallest
+from daskclust.core.kernels.rng import race_keys, row_uniforms, smallest
 from daskclust.core.reduction.contract import Field, Merge, Partial, Reduction, RowBlock, top_dtype
-from daskclust.core.reduction.survey import RowLabels
 
 #: Indices of the nearest nodes of each row, and squared distances, both (n, count).
 Neighbors = tuple[NDArray[np.int32], Floats]
@@ -29,30 +28,24 @@ Neighbors = tuple[NDArray[np.int32], Floats]
 
 def nearest_in_sets(
     z: Floats, prototypes: Sequence[Floats], shared: Floats, count: int
-) -> Iterator[tuple[NDArray[np.int32], Neighbors]]:
-    """Yield the nearest nodes of the rows ``z`` in each of several sets.
+) -> Iterator[Neighbors]:
+    """Yield the ``count`` nearest nodes of the rows ``z`` in each of several sets.
 
     The nodes of a set are its ``prototypes`` (k, q), followed by the ``shared`` nodes (m, q) of all
-    sets.  Each item is the nearest prototype of each row, and the ``count`` nearest nodes.
+    sets.
     """
     of_shared = nearest_several(z, shared, min(count, len(shared))) if len(shared) else None
     for prototypes_of_set in prototypes:
         of_set = nearest_several(z, prototypes_of_set, min(count, len(prototypes_of_set)))
-        nearest_prototype = of_set[0][:, 0]
         if of_shared is not None:
             of_set = merge_nearest(of_set, of_shared, len(prototypes_of_set), count)
-        yield nearest_prototype, of_set
+        yield of_set
 
 
-@dataclass(frozen=True)
-class ConnectivityCounts:
-    """Counts of rows by pairs of their nearest nodes, and of labeled rows by class, for each set.
-
-    ``classes`` (sets, k, n_classes) are weights of labeled rows by their nearest prototype.
-    """
-
-    near: tuple[PairCounts, ...]
-    classes: Floats
+#: Counts of rows by pairs of their nearest nodes, for each set.
+Connections = tuple[PairCounts, ...]
+#: Stream of random numbers for the rows that are counted.
+_COUNTED = 2
 
 
 @dataclass(frozen=True)
@@ -62,46 +55,39 @@ class Connectivity:
     There may be several sets of ``nodes``, and ``spaces`` has the space of each set.  The last
     ``n_shared`` nodes are equal in sets of the same space; the other nodes are prototypes.
     Consecutive sets of the same space share its evaluation and the search in the shared nodes.
-    ``labels`` of rows that are not nodes count for the nearest prototype.  ``own`` are ascending
-    numbers of rows that are nodes, and the numbers of these nodes.
+    ``own`` are ascending numbers of rows that are nodes, and the numbers of these nodes.
+    ``fraction`` of the rows, or of small tiles of a cube, are drawn by ``seed`` and counted.
     """
 
     spaces: tuple[Callable[[Array], Floats], ...]
     nodes: tuple[Floats, ...]
     n_near: int
-    labels: RowLabels | None = None
     own: tuple[Ints, Ints] | None = None
     n_shared: int = 0
+    fraction: float = 1.0
+    seed: int = 0
 
-    @property
-    def n_prototypes(self) -> tuple[int, ...]:
-        """Number of prototypes in each set."""
-        return tuple(len(nodes) - self.n_shared for nodes in self.nodes)
+    def drawn(self, start: int, size: int) -> Bools:
+        """Return True for drawn ones of ``size`` consecutive rows or tiles from ``start`` on."""
+        if self.fraction >= 1:
+            return np.ones(size, bool)
+        return row_uniforms(self.seed, _COUNTED, start, size) <= self.fraction
 
-    def identity(self) -> ConnectivityCounts:
-        n_classes = 0 if self.labels is None else self.labels.n_classes
-        return ConnectivityCounts(
-            tuple(merge_counts([]) for _ in self.nodes),
-            np.zeros((len(self.nodes), max(self.n_prototypes), n_classes)),
-        )
-
-    def count(self, rows: RowBlock) -> tuple[ConnectivityCounts, NDArray[np.int32]]:
-        """Count the rows of a block.  Return the counts and the nearest nodes (sets, n)."""
-        classes = self.identity().classes
+    def count(self, rows: RowBlock) -> tuple[Connections, NDArray[np.int32]]:
+        """Count all rows of a block.  Return the counts and the nearest nodes (sets, n)."""
         near: list[PairCounts] = []
         nearest_nodes = np.empty((len(self.nodes), len(rows.x)), np.int32)
         for _, group in groupby(range(len(self.nodes)), key=lambda i: id(self.spaces[i])):
             sets = list(group)
             z = self.spaces[sets[0]](rows.x)
-            prototypes = [self.nodes[i][: self.n_prototypes[i]] for i in sets]
-            shared = self.nodes[sets[0]][self.n_prototypes[sets[0]] :]
+            prototypes = [self.nodes[i][: len(self.nodes[i]) - self.n_shared] for i in sets]
+            shared = self.nodes[sets[0]][len(prototypes[0]) :]
             neighbors = nearest_in_sets(z, prototypes, shared, self.n_near)
-            for i, (nearest_prototype, (indices, _)) in zip(sets, neighbors, strict=True):
+            for i, (indices, _) in zip(sets, neighbors, strict=True):
                 near.append(count_near(indices, rows.weight, len(self.nodes[i])))
                 nearest_nodes[i] = indices[:, 0]
-                self._count_labels(classes[i], rows, nearest_prototype)
         self._place_own(nearest_nodes, rows)
-        return ConnectivityCounts(tuple(near), classes), nearest_nodes
+        return tuple(near), nearest_nodes
 
     def _place_own(self, nearest_nodes: NDArray[np.int32], rows: RowBlock) -> None:
         """Assign rows that are nodes to themselves, in place, also if there are equal nodes."""
@@ -112,17 +98,9 @@ class Connectivity:
             low, high = np.searchsorted(numbers, [start, start + size])
             nearest_nodes[:, chunk][:, numbers[low:high] - start] = nodes[low:high]
 
-    def _count_labels(self, classes: Floats, rows: RowBlock, prototype: NDArray[np.int32]) -> None:
-        if self.labels is None:
-            return
-        for positions, codes in self.labels.by_chunk(rows):
-            weight = 1.0 if rows.weight is None else rows.weight[positions]
-            np.add.at(classes, (prototype[positions], codes), weight)
 
-
-def merge_connectivity(counts: Sequence[ConnectivityCounts]) -> ConnectivityCounts:
-    near = tuple(merge_counts(space) for space in zip(*(item.near for item in counts), strict=True))
-    return ConnectivityCounts(near, sum(item.classes for item in counts[1:]) + counts[0].classes)
+def merge_connections(parts: Sequence[Connections]) -> Connections:
+    return tuple(map(merge_counts, zip(*parts, strict=True)))
 
 
 #: Record of a pair of nodes and its weight.
@@ -148,22 +126,22 @@ PAIR_COUNTS = Merge("pair counts", np.empty, _add_pairs)
 
 
 def _fields(state: Connectivity) -> Mapping[str, Field]:
-    near = {f"near{i}": Field((None,), PAIR_COUNTS, PAIRS) for i in range(len(state.nodes))}
-    return {**near, "classes": Field((2, *state.identity().classes.shape))}
+    return {f"near{i}": Field((None,), PAIR_COUNTS, PAIRS) for i in range(len(state.nodes))}
 
 
 def _block(rows: RowBlock, state: Connectivity) -> Partial:
-    counts, _ = state.count(rows)
-    near = {f"near{i}": packed(pairs) for i, pairs in enumerate(counts.near)}
-    return {**near, "classes": np.stack([counts.classes, np.zeros_like(counts.classes)])}
+    if state.fraction < 1:
+        drawn = np.concatenate([state.drawn(*run) for run in rows.runs])
+        weight = None if rows.weight is None else rows.weight[drawn]
+        rows = RowBlock(rows.x[drawn], weight, ())
+    return {f"near{i}": packed(pairs) for i, pairs in enumerate(state.count(rows)[0])}
 
 
-def _finalize(partial: Partial, state: Connectivity) -> ConnectivityCounts:
-    near = tuple(unpacked(partial[f"near{i}"]) for i in range(len(state.nodes)))
-    return ConnectivityCounts(near, partial["classes"].sum(axis=0))
+def _finalize(partial: Partial, state: Connectivity) -> Connections:
+    return tuple(unpacked(partial[f"near{i}"]) for i in range(len(state.nodes)))
 
 
-#: Rows by pairs of their nearest nodes, and labeled rows by their nearest prototype.
+#: Rows by pairs of their nearest nodes.
 CONNECTIVITY = Reduction("connectivity", _fields, _block, _finalize)
 
 

@@ -288,7 +288,8 @@ def _as_float64(x):
 @law(CONNECTIVITY)
 def connectivity_states(rng, x):
     nodes = (rng.normal(size=(5, x.shape[1])), rng.normal(size=(4, 1)))
-    return [Connectivity((_as_float64, _first_column), nodes, 2)], everything
+    all_rows = Connectivity((_as_float64, _first_column), nodes, 2)
+    return [all_rows, replace(all_rows, fraction=0.5, seed=1)], everything
 
 
 def _sign(x):
