@@ -13,6 +13,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
+from sklearn import config_context
 from sklearn.base import clone
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
@@ -84,10 +85,12 @@ class TreesAndLinear(ExtraTreesClassifier):
         else:
             weight = np.ones(len(X)) if sample_weight is None else sample_weight
             self.set_params(warm_start=True)
-            for fold, stop in enumerate(fold_ends(self.n_estimators, folds.max() + 1)):
-                # Rows of weight 0 are not used, and their classes remain.
-                self.set_params(n_estimators=stop)
-                super().fit(X, y, np.where(folds == fold, 0.0, weight))
+            # Checking the parameters of each tree would take longer than fitting it to few rows.
+            with config_context(skip_parameter_validation=True):
+                for fold, stop in enumerate(fold_ends(self.n_estimators, folds.max() + 1)):
+                    # Rows of weight 0 are not used, and their classes remain.
+                    self.set_params(n_estimators=stop)
+                    super().fit(X, y, np.where(folds == fold, 0.0, weight))
             self.set_params(warm_start=False)
         self.linear_ = ClippedLinear.fit(X, y, sample_weight)
         return self
@@ -124,7 +127,11 @@ class ClippedLinear:
     @classmethod
     def fit(cls, X: Any, y: Any, sample_weight: Any = None) -> Self:
         # Convergence to the last digits is not needed.
-        with one_blas_thread(), warnings.catch_warnings():
+        with (
+            one_blas_thread(),
+            config_context(skip_parameter_validation=True),
+            warnings.catch_warnings(),
+        ):
             warnings.simplefilter("ignore", ConvergenceWarning)
             scaler = StandardScaler().fit(X, sample_weight=sample_weight)
             scaler.mean_ = np.nan_to_num(scaler.mean_)
