@@ -16,7 +16,7 @@ from clouds import load
 from sklearn.metrics import adjusted_rand_score
 
 from daskclust import open_cube
-from daskclust.app.labeling.incremental import KeptGraph
+from daskclust.app.labeling.incremental import SampleGraph
 from daskclust.semisupervised.active_learning import open_for_questions
 
 RESULTS = Path(__file__).with_suffix(".json")
@@ -33,7 +33,7 @@ def indexes(scene: str, labels: float, strengths=STRENGTHS) -> list[list[float]]
     image, truth = arrays["cube"].astype(np.float32), arrays["gt"].ravel()
     known = np.flatnonzero(truth > 0) if scene == "salinas_a" else np.arange(len(truth))
     cube, x = open_cube(image, dims=("y", "x", "band")), image.reshape(-1, image.shape[2])
-    graph = KeptGraph.of(open_for_questions(cube, None), 0)
+    graph = SampleGraph.of(open_for_questions(cube, None), 0)
     found = []
     for draw in range(DRAWS):
         rng = np.random.default_rng(draw)

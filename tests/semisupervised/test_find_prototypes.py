@@ -11,7 +11,7 @@ from daskclust.semisupervised import problem
 from daskclust.semisupervised.problem import find_prototypes
 
 
-@pytest.mark.parametrize(("n", "p", "k"), [(300, 3, 20), (2000, 9, 500), (30_000, 10, 420)])
+@pytest.mark.parametrize(("n", "p", "k"), [(300, 3, 20), (2000, 9, 500), (26_880, 10, 420)])
 @pytest.mark.parametrize("n_empty", [0, 2])
 def test_prototypes_are_the_centers_of_kmeans(
     n: int, p: int, k: int, n_empty: int, monkeypatch: pytest.MonkeyPatch

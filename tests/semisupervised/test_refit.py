@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from daskclust import LabelSpreading, open_cube
-from daskclust.app.labeling.incremental import KeptGraph, _Near
+from daskclust.app.labeling.incremental import SampleGraph, _Nearest
 from daskclust.semisupervised.active_learning import open_for_questions
 from daskclust.semisupervised.predict import sharpened
 
@@ -28,7 +28,7 @@ CODES = np.array([0, 1, 0, 1, 2, 3, 3, 3])
 def test_the_posterior_is_that_of_the_estimator(chunks):
     image = _scene()
     cube = open_cube(da.from_array(image, chunks=chunks), dims=("y", "x", "band"))
-    graph = KeptGraph.of(open_for_questions(cube, None), 3)
+    graph = SampleGraph.of(open_for_questions(cube, None), 3)
     x = image.reshape(-1, 5)
     # Twice: the graph is not worn by use.
     graph.spread(x[ROWS[:2]], CODES[:2], 2)
@@ -46,7 +46,7 @@ def test_the_posterior_is_that_of_the_estimator(chunks):
 def test_labels_of_equal_pixels_and_of_one_class():
     image = _scene()
     cube = open_cube(image, dims=("y", "x", "band"))
-    graph = KeptGraph.of(open_for_questions(cube, None), 0)
+    graph = SampleGraph.of(open_for_questions(cube, None), 0)
     x = image.reshape(-1, 5)
     only = graph.spread(x[[4, 4]], np.array([0, 0]), 1)(x)
     assert only.shape == (720, 1)
@@ -59,6 +59,6 @@ def test_labels_of_equal_pixels_and_of_one_class():
 def test_further_nodes_among_the_nearest_are_those_of_a_search_among_all(count):
     rng = np.random.default_rng(1)
     z, nodes, further = (rng.integers(0, 6, (n, 2)).astype(float) for n in (200, 7, 4))
-    found = _Near.of(z, nodes, count).beside(_Near.of(z, further, count), len(nodes))
-    whole = _Near.of(z, np.concatenate([nodes, further]), count)
+    found = _Nearest.of(z, nodes, count).with_further(_Nearest.of(z, further, count), len(nodes))
+    whole = _Nearest.of(z, np.concatenate([nodes, further]), count)
     np.testing.assert_array_equal(found, whole.nodes)
