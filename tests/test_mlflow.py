@@ -18,7 +18,7 @@ def test_a_saved_model_is_served(tmp_path):
     mlflow = pytest.importorskip("mlflow")
     recipe = PAGE.read_text().split("## Serve a model with MLflow")[1]
     code = tmp_path / "served_clusters.py"
-    code.write_text(recipe.split("```python")[1].split("```")[0])
+    code.write_text(recipe.split("```py\n")[1].split("```")[0])
     features = pd.DataFrame(np.random.default_rng(0).random((200, 3)), columns=list("abc"))
     model = daskclust.KMeans(3, random_state=0).fit(features)
     model.save(tmp_path / "model.zarr")
