@@ -105,7 +105,7 @@ def test_what_cannot_be_matched_is_refused():
     with pytest.raises(ValueError, match="must have the same features, got 3 and 2"):
         match_clusters(model, daskclust.KMeans(5, random_state=0).fit(X[:, :2]))
     spectral = daskclust.SpectralClustering(2, random_state=0).fit(X)
-    with pytest.raises(ValueError, match="Pass rows as X"):
+    with pytest.raises(ValueError, match="Pass rows that both models label as X"):
         match_clusters(model, spectral)
     assert len(match_clusters(model, spectral, X)) == 5
     with pytest.raises(ValueError, match="must both label at least one row"):
