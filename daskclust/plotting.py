@@ -479,7 +479,7 @@ def _write_cell(ax: Any, x: int, y: int, text: str, *, is_dark: bool) -> None:
 def _escape_dollars(name: object) -> str:
     r"""Return a name as text with escaped ``$``, which would begin a formula.
 
-    >>> print(_plain("price in $"))
+    >>> print(_escape_dollars("price in $"))
     price in \$
     """
     return str(name).replace("$", r"\$")

@@ -464,11 +464,11 @@ def test_bad_input_is_one_clear_line(tmp_path: Path) -> None:
     whole = geotiff(tmp_path)
     cut = tmp_path / "cut.tif"
     cut.write_bytes(whole.read_bytes()[:100])
-    with pytest.raises(OSError, match="Is the file whole"):
+    with pytest.raises(OSError, match="Is the file complete"):
         daskclust.open_cube(cut)
     cut = tmp_path / "cut.nc"
     cut.write_bytes(netcdf(tmp_path).read_bytes()[:500])
-    with pytest.raises(OSError, match="Is the file whole"):
+    with pytest.raises(OSError, match="Is the file complete"):
         daskclust.open_cube(cut)
     other = write_raster(tmp_path / "other.tif", scene()[:1, :40], "GTiff")
     with pytest.raises(ValueError, match="differ in shape"):

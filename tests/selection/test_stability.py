@@ -97,10 +97,10 @@ def test_shares_are_those_of_the_fits() -> None:
     x = blobs()
     grid = open_grid(KMeans(5), x, "n_clusters", 3)
     (halves,) = fit_halves(grid, [5], 3)
-    labels = [np.asarray(one.predict(x)) for one in halves.of_halves]
+    labels = [np.asarray(one.predict(x)) for one in halves.half_models]
     scores = [adjusted_rand_score(halves.estimator.labels_, other) for other in labels]
     assert_allclose(halves.agreement, scores)
-    assert len({one.random_state for one in halves.of_halves}) == 3
+    assert len({one.random_state for one in halves.half_models}) == 3
     assert_allclose(stability(KMeans(5), x, n_draws=3, random_state=3).agreement, scores)
 
 

@@ -332,7 +332,7 @@ def test_equal_rows_are_in_one_fold() -> None:
     y = daskclust.core.estimator.partial_labels.read_labels((rows, labels), len(X))
     x = np.repeat(X[rows[::2]], 2, axis=0)
     codes = np.repeat(y.codes[::2], 2)
-    plan = LabelPlan(rows, codes, np.ones(40, bool), None, x=x, weights=np.eye(3)[codes], labels=y)
+    plan = LabelPlan(rows, codes, np.ones(40, bool), x=x, weights=np.eye(3)[codes], labels=y)
     training = spreading.Training(plan, as_classifier("trees", 0, 6), 0)
     assert len(training.points.x) == 20
     for fold in training.folds:

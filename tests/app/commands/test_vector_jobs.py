@@ -137,7 +137,7 @@ def test_rows_by_columns_and_several_parts(tmp_path: Path, monkeypatch: pytest.M
         ("v.npy --output s3://u:hunter2@b/o.npy", "'s3://***@b/o.npy' must be a local"),
         ("v.npy --output o.npy --score s", "got a .npy file, which contains only labels"),
         ("v.npy --output o.npy --output-column c", "got a .npy file, which contains only labels"),
-        ("z.zarr --output o", "Use the path of an array, STORE/NAME"),
+        ("z.zarr --output o", "pass the path of the array, STORE/NAME"),
         ("z.zarr/image --output o.npy", "got an image with the dimensions y, x"),
         ("z.zarr/scaled --output o.npy", "got the attribute scale_factor = 0.5"),
         ("z.zarr/gaps --output o.npy", "got the attribute _FillValue = -128"),

@@ -89,7 +89,7 @@ def _started(*_: object, **__: object) -> None:
         ),
         (SUGGEST + "s3://b/q.csv", "'s3://b/q.csv' must be a local path"),
         (SUGGEST + "q.csv --report s3://b/r.html", "--report 's3://b/r.html' is a URL"),
-        ("inspect void.txt", "supported file format. Is the file whole"),
+        ("inspect void.txt", "supported file format. Is the file complete"),
     ],
 )
 def test_wrong_inputs_are_one_line(

@@ -15,6 +15,7 @@ import pytest
 from disasters import ENDLESS, N, P, X, assert_same, patiently, slow, started, state_of
 from distributed import Client
 from helpers import spawned, within
+from scipy.sparse import csr_matrix
 
 import daskclust
 from daskclust.core.engine import resilient_tasks
@@ -90,10 +91,16 @@ def of_one_graph(data):
     return data.rechunk((37, P)).rechunk((600, 1)).rechunk((60, P))
 
 
+def of_sparse_blocks(data):
+    """Blocks whose bytes are unknown before one is read."""
+    return data.map_blocks(csr_matrix, dtype=X.dtype)
+
+
 #: Names of the waits in the engine, as in its source, with a fit that has this wait.
 PHASES = {
     "the measuring of memory": [(kmeans, given, False, None)],
     "the reading of the data": [(kmeans, given, True, None), (kmeans, in_small_chunks, True, None)],
+    "the measuring of a block": [(kmeans, of_sparse_blocks, False, None)],
     "the count of rows": [(kmeans, of_unknown_length, False, None)],
     "the reading of y": [(labeled, given, False, None)],
     "the binding of the data": [(kmeans, of_one_source, False, None)],

@@ -91,7 +91,7 @@ def test_rows_that_cannot_have_changed_are_not_searched(monkeypatch) -> None:
     searched = []
     search = module._search
     monkeypatch.setattr(
-        module, "_search", lambda *args: (searched.append(args[4]), search(*args))[1]
+        module, "_search", lambda *args: (searched.append(args[5]), search(*args))[1]
     )
     rng = np.random.default_rng(0)
     n, k, p = SEGMENT + 100, 50, 32
@@ -161,7 +161,7 @@ def test_rows_between_two_centers_are_not_searched(monkeypatch) -> None:
     searched = []
     search = module._search
     monkeypatch.setattr(
-        module, "_search", lambda *args: (searched.append(args[4]), search(*args))[1]
+        module, "_search", lambda *args: (searched.append(args[5]), search(*args))[1]
     )
     rng = np.random.default_rng(0)
     # Pairs of centers, neighbors in number and so in lanes, and rows amid the two of each pair.
