@@ -137,7 +137,7 @@ def nearest_pixels(
     nodes, values, checks = _polynomials(UNIT)
     out = np.empty((2, len(rows), len(columns)), np.int32)
 
-    def exact(x: Floats, y: Floats) -> Floats:
+    def exact(x: Any, y: Any) -> Any:
         x, y = transform @ np.meshgrid(x, y)
         x, y = ~tile.affine @ move(x, y, crs, tile.crs)
         return np.stack([y, x])

@@ -362,7 +362,7 @@ class _Labels:
         is_node[problem.nodes_of.node[fold.rows[plan.is_node]]] = False
         return cls(is_node, problem.seeds * is_node[:, None], ~fold.rows[others])
 
-    def at_nodes(self, prototype: Ints, weights: Floats, n_prototypes: int) -> Floats:
+    def at_nodes(self, prototype: Array, weights: Floats, n_prototypes: int) -> Floats:
         """Return the weights of the classes at all nodes (prototypes first).
 
         ``prototype`` (m,) are the nearest prototypes of labeled rows that are not nodes, and
@@ -436,7 +436,7 @@ def spread_labels(
             tuple(ViewPosterior(spaces[f], tuple(own[f : f + problem.n_sets])) for f in firsts),
             None,
             np.array([1.0, 0.0]),
-            len(plan.labels.rows) > np.count_nonzero(plan.is_node),
+            len(plan.labels.rows) > int(plan.is_node.sum()),
         )
         for own in graphs
     ]
