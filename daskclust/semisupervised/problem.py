@@ -41,8 +41,7 @@ from daskclust.semisupervised.feature_views import (
     find_views,
 )
 
-#: Number of rows of the sample, or of rows per prototype if that is more.  The k-means of each set
-#: of prototypes uses the second number.
+#: Number of rows of the sample, or this number per prototype if that is more.
 SAMPLE_ROWS, ROWS_PER_PROTOTYPE = 2**16, 64
 #: Number of rows that are counted for the graph, or this number per prototype if that is more.
 COUNTED_ROWS, COUNTED_PER_PROTOTYPE = 2**18, 256
@@ -121,13 +120,10 @@ def find_prototypes(z: Floats, weight: Floats, count: int, max_iter: int, seed: 
     """Find up to ``count`` different prototypes by k-means++ and Lloyd's algorithm.
 
     The prototypes are sorted lexicographically.  The initialization and each of the ``n_iter``
-    iterations take O(m k q) time for m rows, which are drawn if there are more than
-    :data:`ROWS_PER_PROTOTYPE` per prototype.  Up to ``count`` rows are the prototypes themselves.
+    iterations take O(m k q) time.  If there are at most ``count`` rows, these are the prototypes.
     """
     if len(z) <= count:
         return Prototypes(np.unique(z, axis=0), 0)
-    chosen = draw_numbers(len(z), ROWS_PER_PROTOTYPE * count, seed)
-    z, weight = z[chosen], weight[chosen]
     uniforms = np.random.Generator(np.random.Philox(seed)).random(min(count, len(z)))
     # The sample is in memory, so k-means++ is faster than k-means||.
     centers = z[draw_apart(z, weight, len(uniforms), uniforms)]
