@@ -24,7 +24,10 @@ def changed(kind: str, first: int, last: int) -> dict[str, int]:
     return counts_of(HERE / "changed_inputs.py", kind, first, last, seconds=seconds)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind",
+    ["cubes", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("maps", "checkpoints"))],
+)
 def test_changed_inputs_are_used_or_refused(kind: str) -> None:
     counts = changed(kind, 0, 15)
     # A program that could not fail would refuse, or use, everything.

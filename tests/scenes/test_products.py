@@ -455,6 +455,7 @@ def test_eopf_store_is_reflectance(tmp_path, decoded):
     np.testing.assert_allclose(found, (counts(1)["B02"] - 1000.0) / 1e4, rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::zarr.errors.ZarrUserWarning")
 def test_eopf_store_and_stac_items_by_url(tmp_path):
     store = write_eopf(tmp_path)

@@ -195,6 +195,7 @@ def test_a_truth_that_was_told_is_no_test(
     assert said.endswith("pixels not used in the fit")
 
 
+@pytest.mark.slow
 def test_scales_are_taken_along(run: Callable[..., Result], tmp_path: Path) -> None:
     for scale in ("angle", "whitened", "standard"):
         name = f"{scale}.zarr"

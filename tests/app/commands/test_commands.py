@@ -364,6 +364,7 @@ def test_inputs_and_outputs_are_checked_before_a_cluster_starts(
     assert sorted(path.name for path in tmp_path.iterdir()) == before
 
 
+@pytest.mark.slow
 def test_a_job_is_the_same_however_it_is_run(run: Any, folder: Path, tmp_path: Path) -> None:
     from daskclust.app.commands._estimators import make_estimator
     from daskclust.app.commands._fit_request import job_mark

@@ -143,6 +143,7 @@ def test_doctor_and_suggest_read_all_tiles(
     assert len(json.loads(Path("q.geojson").read_text())["features"]) == 3
 
 
+@pytest.mark.slow
 def test_the_page_saves_a_map_of_all_tiles(
     tiles: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -89,6 +89,7 @@ def test_all_outputs_of_a_prediction(
         np.testing.assert_array_equal(found, np.asarray(expected[name]))
 
 
+@pytest.mark.slow
 def test_smoothing_and_a_report_without_a_map(
     scene: list[str], counts: Counter[str], tmp_path: Path
 ) -> None:
