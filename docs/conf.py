@@ -128,7 +128,7 @@ def write_commands(app: object) -> None:
 
 def setup(app: object) -> None:
     """Register what is done while pages are read."""
-    # It only copies files; without its word Sphinx would use one process.
+    # The extension only copies files. Without this flag, Sphinx would use one process.
     app.extensions["sphinx-mathjax-offline"].parallel_read_safe = True  # type: ignore[attr-defined]
     app.connect("builder-inited", write_commands)  # type: ignore[attr-defined]
     app.connect("include-read", unlink_files)  # type: ignore[attr-defined]

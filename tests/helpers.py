@@ -20,6 +20,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import zarr
+from scipy.sparse import csr_array
 
 from daskclust.core.engine import on_notice
 from daskclust.datasets import make_hyperspectral_cube
@@ -82,6 +83,18 @@ def moons(n: int = 600, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     x = np.column_stack([np.cos(angle), np.sin(angle)])
     x[truth == 1] = [1.0, 0.4] - x[truth == 1]
     return x + rng.normal(scale=0.05, size=x.shape), truth
+
+
+def with_repeated_indices(x: csr_array) -> csr_array:
+    """Return the same matrix with stored zeros, and with unsorted and repeated indices."""
+    rng, coo = np.random.default_rng(0), x.tocoo()
+    n_rows, n_columns = x.shape
+    row = np.concatenate([coo.row, coo.row, np.arange(n_rows)])
+    column = np.concatenate([coo.col, coo.col, rng.integers(0, n_columns, n_rows)])
+    stored = np.concatenate([coo.data - 1, np.ones(coo.nnz), np.zeros(n_rows)])
+    order = np.lexsort([rng.random(len(row)), row])
+    ends = np.append(0, np.cumsum(np.bincount(row, minlength=n_rows)))
+    return csr_array((stored[order], column[order], ends), shape=x.shape)
 
 
 def small_scene(folder: Path) -> np.ndarray:

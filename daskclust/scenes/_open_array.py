@@ -630,8 +630,8 @@ def open_image(
     if differing:
         raise ValueError(
             f"{name} lies elsewhere than the cube: {'; '.join(differing)}. Reproject it to the "
-            "cube's grid, or pass its values as an array if they do belong to these pixels."
-            f"{nearest}"
+            "cube's grid, or pass its values as an array if the values belong to the pixels of the "
+            f"cube.{nearest}"
         )
     return opened
 

@@ -220,7 +220,7 @@ def join_labels(
     without_names = [name for name, image in sources if image.meanings is None]
     if with_names and without_names:
         raise ValueError(
-            f"{with_names[0]} names its classes and {without_names[0]} has codes without names; so "
+            f"{with_names[0]} names its classes and {without_names[0]} has codes without names, so "
             f"the codes cannot be compared. Use codes in all of them, or give the map names "
             "(attributes flag_values and flag_meanings)."
         )
@@ -287,8 +287,8 @@ def _known(values: Array, *, none: Array, table: Any) -> Ints:
         unknown = ~is_stated & ~missing
         if unknown.any():
             raise ValueError(
-                f"A label map holds {codes_found[unknown][0]}, which its flag_meanings do not "
-                "name; name all classes, or declare it as nodata."
+                f"A label map contains the code {codes_found[unknown][0]}, which its flag_meanings "
+                "do not name; name all classes, or declare it as nodata."
             )
         codes_found = np.where(
             is_stated, codes[order][positions] if len(stated) else codes_found, _NONE

@@ -99,11 +99,11 @@ class _Mosaic:
         if 0 in map(len, spans):
             return np.empty([len(span) for span in spans], dtype)
         bands, rows, columns = (range(min(span), max(span) + 1) for span in spans)
-        out = np.empty((len(bands), len(rows), len(columns)), dtype)
         with cache_of_gdal():
             if self.resampling == "nearest":
                 out = self._read(bands, rows, columns, items)
             else:
+                out = np.empty((len(bands), len(rows), len(columns)), dtype)
                 for y in units(rows, self.shape[1]):
                     for x in units(columns, self.shape[2]):
                         self._read_unit(out, bands, (y, x), (rows, columns), items)
@@ -121,8 +121,8 @@ class _Mosaic:
         """Read a unit of the grid, and copy the wanted rows and columns."""
         values = self._read(bands, *unit, items)
         own = [
-            range(max(all_.start, part.start), min(all_.stop, part.stop))
-            for all_, part in zip(unit, wanted, strict=True)
+            range(max(whole.start, part.start), min(whole.stop, part.stop))
+            for whole, part in zip(unit, wanted, strict=True)
         ]
         target = [_slice(part, whole) for part, whole in zip(own, wanted, strict=True)]
         out[:, *target] = values[:, _slice(own[0], unit[0]), _slice(own[1], unit[1])]
@@ -318,7 +318,7 @@ def mosaic_image(
     if len(empty):
         raise ValueError(
             "Each date must have an item whose files can be opened, got none for "
-            f"{', '.join(map(str, empty))}. Leave out the items of the date."
+            f"{', '.join(map(str, empty))}. Remove the items of these dates."
         )
     tiles = [
         replace(tile, first=tile.first + int(step_of_item[number]) * n_bands, item=number)

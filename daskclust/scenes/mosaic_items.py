@@ -79,12 +79,9 @@ def _stated(facts: Mapping[str, Any], field: str, shown: str) -> Any:
     try:
         return convert(value)
     except (TypeError, ValueError, OverflowError):
-        message = f"{field} must be {expected}, got {value!r} in {shown}. Correct the item."
-    raise ValueError(message)
-
-
-def _href(value: Any) -> str:
-    return os.fspath(value)
+        raise ValueError(
+            f"{field} must be {expected}, got {value!r} in {shown}. Correct the item."
+        ) from None
 
 
 def _number(value: Any) -> float:
@@ -127,7 +124,7 @@ def _band_list(value: Any) -> list[Mapping[str, Any]]:
 
 #: Fields of STAC items: what they must be, and the function that converts them.
 _FIELDS: dict[str, tuple[str, Callable[[Any], Any]]] = {
-    "href": ("a path or URL", _href),
+    "href": ("a path or URL", os.fspath),
     "proj:shape": ("two positive integers (height, width)", _shape),
     "proj:transform": ("6 or 9 finite numbers of an invertible transform", _transform),
     "raster:bands": ("a list with one object per band", _band_list),

@@ -243,8 +243,8 @@ tuple of str, default="auto"
             Rows, of shape (n, p); the samples of a cube.
         y : array-like or dask.array.Array of shape (n,), or (rows, labels)
             Partial labels, as in :meth:`SemiSupervisedKMeans.fit`.  None raises an error.
-            Of more labels than 10 000, this number is drawn evenly from the classes and used.  The
-            other labeled rows keep their label in ``labels_``.
+            At most 10 000 labels are used; if there are more, they are drawn evenly from the
+            classes.  The other labeled rows keep their label in ``labels_``.
         sample_weight : array-like or dask.array.Array of shape (n,), optional
             Weights of the rows; rows of weight 0 are ignored.
             Cubes also accept an image (y, x) and ``"area"``; see

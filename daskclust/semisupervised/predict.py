@@ -85,7 +85,8 @@ class ViewPosterior:
         unreached = np.ones(len(x), bool)
         for graph, (indices, distances) in zip(self.graphs, neighbors, strict=True):
             probabilities += weighted_values(distances, indices, graph.probabilities)
-            # The fit connects the two nearest nodes of each row, so labels reach both or neither.
+            # The fit connects the two nearest nodes of each counted row, so labels reach both or
+            # neither.  For other rows the nearest node decides.
             unreached &= graph.unreached[indices[:, 0]]
         return probabilities / len(self.graphs), unreached
 

@@ -8,6 +8,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import sklearn.cluster.tests.test_k_means as theirs
+from helpers import with_repeated_indices
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
@@ -119,16 +120,7 @@ def test_batches_and_checkpoints(tmp_path):
 
 
 def test_stored_zeros_and_repeated_indices_change_nothing():
-    rng = np.random.default_rng(0)
-    coo = X.tocoo()
-    row = np.concatenate([coo.row, coo.row, np.arange(N)])
-    column = np.concatenate([coo.col, coo.col, rng.integers(0, P, N)])
-    values = np.concatenate([coo.data - 1, np.ones(coo.nnz), np.zeros(N)])
-    order = np.lexsort([rng.random(len(row)), row])
-    counts = np.bincount(row, minlength=N)
-    odd = sparse.csr_array(
-        (values[order], column[order], np.append(0, np.cumsum(counts))), shape=(N, P)
-    )
+    odd = with_repeated_indices(X)
     before = odd.data.copy(), odd.indices.copy()
     assert_same(KMeans(K, random_state=0).fit(odd), KMeans(K, random_state=0).fit(X))
     assert_same(KMeans(K, random_state=0).fit(lazy(odd)), KMeans(K, random_state=0).fit(X))
@@ -200,7 +192,13 @@ def test_other_estimators_and_parameters_refuse_sparse_rows():
         KMeans(K).fit(broken)
 
 
-@pytest.mark.parametrize("init", ["k-means||", "k-means++", "random"])
+@pytest.mark.parametrize(
+    "init",
+    [
+        "k-means||",
+        *(pytest.param(init, marks=pytest.mark.slow) for init in ("k-means++", "random")),
+    ],
+)
 def test_memory_is_that_of_stored_values_and_centers(init):
     n, p, stored = 20_000, 50_000, 20
     rng = np.random.default_rng(0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dask.array as da
 import numpy as np
 import pytest
+from helpers import with_repeated_indices
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
@@ -70,14 +71,7 @@ def test_silhouettes_are_those_of_dense_rows(sample_size, ignore_masked):
 
 
 def test_stored_zeros_and_repeated_indices_change_nothing():
-    rng = np.random.default_rng(0)
-    coo = X.tocoo()
-    row = np.concatenate([coo.row, coo.row, np.arange(N)])
-    column = np.concatenate([coo.col, coo.col, rng.integers(0, P, N)])
-    values = np.concatenate([coo.data - 1, np.ones(coo.nnz), np.zeros(N)])
-    order = np.lexsort([rng.random(len(row)), row])
-    ends = np.append(0, np.cumsum(np.bincount(row, minlength=N)))
-    odd = sparse.csr_array((values[order], column[order], ends), shape=(N, P))
+    odd = with_repeated_indices(X)
     before = odd.data.copy(), odd.indices.copy()
     for rows in (odd, lazy(odd)):
         assert_allclose(scores(rows, LABELS), scores(X, LABELS), rtol=1e-9)

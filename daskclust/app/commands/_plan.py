@@ -137,7 +137,7 @@ def make_plan(
 def check_memory(plan: Mapping[str, Any]) -> None:
     if plan.get("fits") is False:
         smaller = (
-            "a table of smaller parts"
+            "or a table of smaller parts"
             if "parts" in plan
             else "smaller blocks (--chunks), or a store with smaller chunks"
         )

@@ -59,7 +59,7 @@ class QuestionsFile(_Points):
     def problem(self) -> str | None:
         existing = self.written()
         if existing is not None and existing.attributes["answers"]:
-            return f"holds {existing.attributes['answers']} answers (give it to --labels)"
+            return f"contains {existing.attributes['answers']} answers (pass it as --labels)"
         return super().problem()
 
 

@@ -33,8 +33,8 @@ from daskclust.core.storage.redact import redact
 
 #: Maximum number of labeled pixels of a polygon, and of its corners.
 _MAX_PIXELS, _CORNERS = 100, 1000
-#: Seconds after which a request for news is answered without news, and maximum bytes of a request.
-_PATIENCE, _MAX_BYTES = 20.0, 2**20
+#: Maximum seconds that a request waits for a new version, and maximum bytes of a request.
+_MAX_WAIT, _MAX_BYTES = 20.0, 2**20
 #: Files of the page, by their path in the URL.
 _FILES = {
     "": ("page.html", "text/html; charset=utf-8"),
@@ -227,7 +227,10 @@ class Page:
                 raise InvalidRequest(str(error)) from error
             pixels = [(row, column) for row, column in covered.tolist()]
             if not pixels:
-                raise InvalidRequest("The polygon covers no center of a pixel.")
+                raise InvalidRequest(
+                    "The polygon must cover the center of at least one pixel. Draw a larger "
+                    "polygon."
+                )
         else:
             return []
         assert self.learner is not None
@@ -348,7 +351,7 @@ class Page:
 def _pixel(request: dict[str, Any]) -> tuple[int, int]:
     row, column = request.get("row"), request.get("column")
     if not (type(row) is int and type(column) is int):
-        raise InvalidRequest("A pixel has a whole row and column.")
+        raise InvalidRequest("The row and column of a pixel must be integers.")
     return row, column
 
 
@@ -468,11 +471,11 @@ class _News:
         self._event = asyncio.Event()
 
     async def after(self, version: int, page: Page) -> None:
-        """Wait until the page has another version, at most ``_PATIENCE`` seconds."""
+        """Wait until the page has another version, at most ``_MAX_WAIT`` seconds."""
         event = self._event
         if version == page.version:
             with suppress(TimeoutError):
-                await asyncio.wait_for(event.wait(), _PATIENCE)
+                await asyncio.wait_for(event.wait(), _MAX_WAIT)
 
 
 @contextmanager

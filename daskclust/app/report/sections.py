@@ -381,7 +381,7 @@ _MAP_SIDE, _TRANSITIONS = 700, 30
 _CRITERIA = {
     "name": "Classes with the same name are equal",
     "code": "Classes with the same code are equal",
-    "overlap": "Classes that share most pixels, one to one, are equal",
+    "overlap": "Classes are matched one to one by their common pixels",
 }
 
 

@@ -17,7 +17,7 @@ from daskclust.core.reduction import FARTHEST, FarthestRequest
 
 #: Maximum size of the sample, in bytes.
 _BYTES = 2**28
-#: The same for sparse rows, whose sample is dense, and the fewest rows that can compare draws.
+#: Maximum bytes of the dense sample of sparse rows, and minimum rows to compare draws.
 _SPARSE_BYTES, _SPARSE_ROWS = 2**27, 2**9
 #: Rows of the sample, and rows per cluster, that leave little noise in the centers.
 _ROWS, _ROWS_EACH = 2**16, 256

@@ -68,7 +68,7 @@ class Connectivity:
     seed: int = 0
 
     def drawn(self, start: int, size: int) -> Bools:
-        """Return True for drawn ones of ``size`` consecutive rows or tiles from ``start`` on."""
+        """Return a mask of the drawn rows or tiles among ``size`` ones from ``start`` on."""
         if self.fraction >= 1:
             return np.ones(size, bool)
         return row_uniforms(self.seed, _COUNTED, start, size) <= self.fraction

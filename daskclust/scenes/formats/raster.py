@@ -94,7 +94,7 @@ def _check_envi_header(files: list[Path]) -> None:
         if missing or text.count("{") > text.count("}"):
             problem = f"it lacks {', '.join(missing)}" if missing else "a brace is not closed"
             raise OSError(
-                f"The ENVI header {str(header)!r} is not whole: {problem}. Copy or download it "
+                f"The ENVI header {str(header)!r} is incomplete: {problem}. Copy or download it "
                 "again."
             )
 

@@ -206,6 +206,7 @@ def test_an_ignored_signal_stays_ignored(tmp_path: Path) -> None:
     assert done.stdout == "still here\n"
 
 
+@pytest.mark.slow
 def test_a_killed_run_leaves_nothing_after_the_next(
     scene: Path, tmp_path: Path, said: Callable[..., tuple[int, str, str]], address: str
 ) -> None:

@@ -96,6 +96,7 @@ def test_fit_and_predict_write_maps_on_the_grid_of_the_mosaic(
         assert tuple(file.transform) == tuple(part.geobox.transform)
 
 
+@pytest.mark.slow
 def test_other_commands_take_a_mosaic(tiles: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     mosaic = ["--mosaic", *tiles, *GRID]
     found = call(capsys, "inspect", *mosaic, "--json")

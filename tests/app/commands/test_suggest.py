@@ -253,7 +253,7 @@ def test_answers_are_not_overwritten(run: Any, truth: np.ndarray) -> None:
     answer("a.geojson", truth)
     code, _, err = run("suggest S: --output a.geojson --overwrite", cluster=False)
     assert code == 1
-    assert "holds 5 answers" in err
+    assert "contains 5 answers" in err
     Path("other.csv").write_text("name,size\n")
     Path("note.csv").write_text("name,size\na,1\n")
     code, _, err = run("suggest S: --output note.csv --overwrite", cluster=False)

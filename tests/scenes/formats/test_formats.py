@@ -446,7 +446,7 @@ def test_a_header_that_was_cut_off_is_told(tmp_path, values, keep, message):
     header = tmp_path / "scene.hdr"
     header.write_text(keep(header.read_text()))
     for name in (path, header):
-        with pytest.raises(OSError, match=rf"scene\.hdr' is not whole: {message}"):
+        with pytest.raises(OSError, match=rf"scene\.hdr' is incomplete: {message}"):
             open_file(name)
 
 
