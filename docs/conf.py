@@ -63,8 +63,9 @@ myst_heading_anchors = 3
 # GitHub's own slugs: anchors work there and here.
 suppress_warnings = ["mystnb.unknown_mime_type"]
 
-# Pages with code cells are executed when the pages are built; a cell that fails ends the build.
-nb_execution_mode = os.environ.get("DASKCLUST_DOCS_EXECUTION", "cache")
+# Each build executes the pages with code cells: a cache would not notice changes of the package or
+# of example_files.py.  A cell that fails ends the build.  Skip this with -D nb_execution_mode=off.
+nb_execution_mode = "force"
 nb_execution_raise_on_error = True
 nb_execution_timeout = 900
 nb_merge_streams = True
